@@ -75,7 +75,7 @@ pub struct Summary {
 }
 
 /// Plays worlds in order with `play` on so many threads. `report` is called for each world that fails, and every ten seconds.
-/// The campaign ends when there are no more worlds, or at a failed one behind which `report` does not want to go on.
+/// The campaign ends with the last world, or at a failure for which `report` returns false.
 pub fn play_all(
     worlds: impl Iterator<Item = WorldId> + Send,
     play: impl Fn(WorldId) -> Outcome + Sync,

@@ -135,9 +135,10 @@ impl Checkers {
             return require(refused, "replies", || format!("unknown operation: zxid {zxid:#x}, err {err}"));
         }
         self.goes_on(link, zxid)?;
-        match sent.command {
-            Some(command) => self.write_answered(link, sent, command, zxid, err, body)?,
-            None => self.read_answered(link, sent, zxid, err, body)?,
+        if sent.command.is_some() {
+            self.write_answered(link, sent, zxid, err, body)?;
+        } else {
+            self.read_answered(link, sent, zxid, err, body)?;
         }
         self.events_before_reply(link, &sent.request, zxid)?;
         self.watches_held(link, &sent.request, err)?;
@@ -171,8 +172,7 @@ impl Checkers {
         self.lives.led_by(term, now, &self.model);
     }
 
-    /// A server runs again from its snapshot. Alone it has applied its whole log; one of an ensemble hears again of what it had
-    /// committed behind the snapshot.
+    /// A server runs again from its snapshot. A server that is alone has applied its whole log too.
     pub(crate) fn restarted(&mut self, server: usize, snapshot: u64, upto: u64, state: &HardState) -> Checked {
         self.remembers(server, state)?;
         self.history.comes_back(snapshot, (!self.in_ensemble).then_some(upto))

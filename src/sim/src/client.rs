@@ -81,48 +81,39 @@ impl Client {
     }
 }
 
-/// Where a client connects from.
+/// The address of a client.
 pub(crate) fn address(client: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, u8::try_from(client % 200).expect("below 200"))
 }
 
 impl World {
-    pub(crate) fn act(&mut self, client: usize) -> Checked {
+    pub(crate) fn act(&mut self, client: usize) {
         if self.stage == Stage::Fading {
-            return Ok(());
+            return;
         }
         let wait = match self.stage {
             Stage::Busy => self.workload.delay(self.options.think),
             _ => self.workload.below(self.options.think),
         };
         self.after(wait + 1, Event::Act(client));
-        let Some(link) = self.clients[client].link else {
-            self.connect(client);
-            return Ok(());
-        };
+        let Some(link) = self.clients[client].link else { return self.connect(client) };
         let state = &self.links[link.0];
         if !state.live || state.doomed {
             if self.now > state.opened_at + CONNECT_TIMEOUT {
                 self.cut(client, false);
             }
-            return Ok(());
+        } else if self.stage == Stage::Busy {
+            self.act_busy(client, link);
+        } else if !self.clients[client].last_words {
+            self.ask_some(client, link);
+        } else if state.sent.is_empty() {
+            self.ask(link, Request::Ping);
         }
-        if self.stage == Stage::Busy {
-            return self.act_busy(client, link);
-        }
-        if self.clients[client].last_words {
-            if state.sent.is_empty() {
-                self.ask(link, Request::Ping);
-            }
-            return Ok(());
-        }
-        self.ask_some(client, link);
-        Ok(())
     }
 
-    fn act_busy(&mut self, client: usize, link: LinkId) -> Checked {
+    fn act_busy(&mut self, client: usize, link: LinkId) {
         if self.clients[client].silent_until > self.now {
-            return Ok(());
+            return;
         }
         let options = &self.options;
         let mut drawn = self.workload.below(1000);
@@ -149,7 +140,6 @@ impl World {
         } else {
             self.ask_some(client, link);
         }
-        Ok(())
     }
 
     fn ask_some(&mut self, client: usize, link: LinkId) {
@@ -165,9 +155,8 @@ impl World {
                 None => self.clients[client].workload.request(&mut self.workload, read_share),
             };
             // The model counts at once, whatever there is or was.
-            let request =
-                if request.makes_usage() && !self.check.model.is_counted_at_once() { Request::Ping } else { request };
-            self.ask(link, request);
+            let is_at_once = !request.makes_usage() || self.check.model.is_counted_at_once();
+            self.ask(link, if is_at_once { request } else { Request::Ping });
         }
     }
 
@@ -185,9 +174,9 @@ impl World {
             server = self.schedule.pick(&listed);
         }
         let window = self.workload.pick(&[200, 4_000, 60_000]);
-        let wrong = self.clients[client].session != 0 && self.stage == Stage::Busy && self.workload.per_mille(20);
-        let (opened_at, wrong_password) = (self.now, wrong);
-        self.links.push(Link { client, server, shard, window, opened_at, wrong_password, ..Link::default() });
+        let wrong_password =
+            self.clients[client].session != 0 && self.stage == Stage::Busy && self.workload.per_mille(20);
+        self.links.push(Link { client, server, shard, window, opened_at: self.now, wrong_password, ..Link::default() });
         self.clients[client].link = Some(link);
         self.send_over_network(Channel::ToServer(link), Event::Arrive(link));
         self.check.opened(link, &address(client).to_string());
@@ -196,7 +185,7 @@ impl World {
             self.transmit(link, b"GET / HTTP/1.1\r\n\r\n".to_vec());
             return;
         }
-        self.greet(client, link, wrong);
+        self.greet(client, link, wrong_password);
     }
 
     fn greet(&mut self, client: usize, link: LinkId, wrong: bool) {
@@ -380,7 +369,7 @@ impl World {
         self.counts.events += 1;
         self.note(format_args!("link {} hears {kind} {path} at {zxid:#x}", link.0));
         let client = &mut self.clients[self.links[link.0].client];
-        // It uses up what this client believes to watch.
+        // An event ends a watch that fires once.
         if kind != CHILDREN_CHANGED {
             client.watches.data.remove(path);
         }
@@ -418,10 +407,8 @@ impl World {
         state.last_words_answered |= state.last_words && sent.request == Request::Ping;
         if let Some((kind, path)) = sent.request.watch_set(err) {
             state.watches.of_kind(kind).into_iter().for_each(|list| _ = list.insert(path.to_owned()));
-            if kind == WatchKind::Data && err == 0 {
-                state.existed.insert(path.to_owned());
-            } else if kind == WatchKind::Data {
-                state.existed.remove(path);
+            if kind == WatchKind::Data {
+                _ = if err == 0 { state.existed.insert(path.to_owned()) } else { state.existed.remove(path) };
             }
         }
         match sent.request {

@@ -79,7 +79,11 @@ impl World {
                     self.crash(true)?;
                 }
             }
-            Fault::Empty => return self.empty(),
+            Fault::Empty if !self.may_empty() => {}
+            Fault::Empty => {
+                self.crash(true)?;
+                self.set_empty();
+            }
             Fault::SpoilSnapshot => self.spoil_snapshot(),
             Fault::Damage => self.damage("a fault"),
             _ => self.strike_network(kind),

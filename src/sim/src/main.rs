@@ -134,7 +134,7 @@ impl Printer {
         summary
     }
 
-    /// How far the campaign is, or which world failed. Whether it goes on.
+    /// Prints the progress, or the failure of a world. True if the campaign goes on.
     fn report(&self, summary: &Summary, failed: Option<(WorldId, &Violation)>) -> bool {
         let Some((world, violation)) = failed else {
             let of = if self.is_search { String::new() } else { format!(" of {}", self.list.len()) };

@@ -89,7 +89,10 @@ options! {
     close_share: u64 = rng.pick(&[2, 10, 30]),
     /// Of the requests: how many are reads.
     read_share: u64 = rng.pick(&[300, 500, 800]),
-    switches: Switches = Switches::draw(&mut rng),
+    switches: Switches = {
+        let mut on = || rng.per_mille(500);
+        Switches { extended_types: on(), enforce_quota: on(), reconfig: on(), keeper: on() }
+    },
     snapshot_calm_ms: u64 = rng.pick(&[0, 100, 1_000]),
     ensemble: Option<EnsembleOptions> = None,
 }
@@ -141,31 +144,16 @@ pub(crate) struct ListOptions {
     pub(crate) voters_min: usize,
 }
 
-impl ListOptions {
-    /// For a part of the ensembles.
-    fn draw(seed: u64, bug: Option<Bug>) -> Option<ListOptions> {
-        let mut rng = Stream::new(seed, "list");
-        let wanted = matches!(bug, Some(Bug::BeginAtOnce | Bug::AnswerAtOnce | Bug::RemovedCounts));
-        let options = ListOptions { spares: rng.pick(&[1, 2, 2]), voters_min: rng.pick(&[1, 2]) };
-        (rng.per_mille(LISTED) || wanted).then_some(options)
-    }
+/// For a part of the ensembles.
+fn draw_list(seed: u64, bug: Option<Bug>) -> Option<ListOptions> {
+    let mut rng = Stream::new(seed, "list");
+    let wanted = matches!(bug, Some(Bug::BeginAtOnce | Bug::AnswerAtOnce | Bug::RemovedCounts));
+    let options = ListOptions { spares: rng.pick(&[1, 2, 2]), voters_min: rng.pick(&[1, 2]) };
+    (rng.per_mille(LISTED) || wanted).then_some(options)
 }
 
 /// Of the ensembles, in a thousand: how many have a membership that clients change.
 const LISTED: u64 = 330;
-
-impl EnsembleOptions {
-    fn draw(rng: &mut Stream) -> EnsembleOptions {
-        EnsembleOptions {
-            servers: rng.pick(&[3, 3, 5]),
-            hold_ms: rng.pick(&[500, 1_000, 2_000]),
-            log_cache_bytes: rng.pick(&[0, 4 << 10, 64 << 10, 32 << 20]),
-            wire_delay: rng.pick(&[20, 300, 3_000]),
-            linearizable: false,
-            list: None,
-        }
-    }
-}
 
 /// What the server of this world is told to do beyond its usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,22 +164,21 @@ pub(crate) struct Switches {
     pub(crate) keeper: bool,
 }
 
-impl Switches {
-    fn draw(rng: &mut Stream) -> Switches {
-        let mut on = || rng.per_mille(500);
-        Switches { extended_types: on(), enforce_quota: on(), reconfig: on(), keeper: on() }
-    }
-}
-
 impl Options {
     /// The ensemble of this seed: another world, drawn in the same way.
     pub(crate) fn draw_ensemble(seed: u64, bug: Option<Bug>) -> Options {
         let mut rng = Stream::new(seed, "ensemble");
         let mut options = Options::draw(seed, bug);
-        let linearizable = Stream::new(seed, "linearizable").per_mille(200);
-        let list = ListOptions::draw(seed, bug);
+        let list = draw_list(seed, bug);
         options.switches.reconfig |= list.is_some();
-        options.ensemble = Some(EnsembleOptions { linearizable, list, ..EnsembleOptions::draw(&mut rng) });
+        options.ensemble = Some(EnsembleOptions {
+            servers: rng.pick(&[3, 3, 5]),
+            hold_ms: rng.pick(&[500, 1_000, 2_000]),
+            log_cache_bytes: rng.pick(&[0, 4 << 10, 64 << 10, 32 << 20]),
+            wire_delay: rng.pick(&[20, 300, 3_000]),
+            linearizable: Stream::new(seed, "linearizable").per_mille(200),
+            list,
+        });
         options.weights.extend(weights(&mut rng, ENSEMBLE_FAULTS));
         options.shards = rng.pick(&[1, 2]);
         options.clients = rng.pick(&[3, 5, 8]);

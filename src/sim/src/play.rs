@@ -29,8 +29,7 @@ pub enum Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.to_possible_value().expect("every kind has a name");
-        f.write_str(value.get_name())
+        f.write_str(self.to_possible_value().expect("every kind has a name").get_name())
     }
 }
 

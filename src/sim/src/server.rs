@@ -348,12 +348,12 @@ impl World {
             inner = back;
         }
         match inner {
-            Inner::ToShard(shard, message) => return self.shard_message(shard, message),
+            Inner::ToShard(shard, message) => self.shard_message(shard, message),
             Inner::Pump(shard) => self.pump(shard),
-            Inner::ShardTurn(shard) => return self.shard_turn(shard),
-            Inner::ShardTick(shard) => return self.shard_tick(shard),
+            Inner::ShardTurn(shard) => self.shard_turn(shard),
+            Inner::ShardTick(shard) => self.shard_tick(shard),
             Inner::Resume(shard) => return self.resume_shard(shard),
-            Inner::Readable(link) => return self.at_server(link, Vec::new()),
+            Inner::Readable(link) => self.at_server(link, Vec::new()),
             Inner::ToConsensus(event) => self.consensus_message(event),
             Inner::Turn => return self.consensus_turn(),
             Inner::Wake(at) => return self.wake(at),

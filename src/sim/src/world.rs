@@ -377,14 +377,14 @@ impl World {
 
     pub(crate) fn handle(&mut self, event: Event) -> Checked {
         match event {
-            Event::Act(client) => return self.act(client),
+            Event::Act(client) => self.act(client),
             Event::ReadAgain(client) => return self.read_again(client),
             Event::Arrive(link) => self.arrive(link),
-            Event::ToServer(link, bytes) => return self.at_server(link, bytes),
-            Event::EndToServer(link) => return self.end_at_server(link),
+            Event::ToServer(link, bytes) => self.at_server(link, bytes),
+            Event::EndToServer(link) => self.end_at_server(link),
             Event::ToClient(link, bytes) => return self.at_client(link, &bytes),
             Event::EndToClient(link) => self.end_at_client(link),
-            Event::Writable(link) => return self.writable(link),
+            Event::Writable(link) => self.writable(link),
             Event::Inside(_, life, inner) => {
                 let node = &self.nodes[self.at];
                 return if life == node.life && node.server.is_some() { self.inside(inner) } else { Ok(()) };

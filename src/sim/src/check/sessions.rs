@@ -13,6 +13,9 @@ use super::{Checkers, Proposed};
 use crate::model::{Expected, LinkId, Model};
 use crate::violation::{Checked, Violation, require};
 
+/// The deadline of a session, as far as a server knows it.
+pub(crate) type Deadline = (SessionId, Option<Millis>);
+
 #[derive(Clone, Copy, Debug)]
 struct Life {
     heard: Millis,
@@ -146,10 +149,7 @@ impl Checkers {
     }
 
     /// The deadlines of sessions that nobody proved to own are what they were.
-    pub(crate) fn heard_nobody(
-        before: &[(SessionId, Option<Millis>)],
-        after: &[(SessionId, Option<Millis>)],
-    ) -> Checked {
+    pub(crate) fn heard_nobody(before: &[Deadline], after: &[Deadline]) -> Checked {
         require(before == after, "sessions", || format!("{before:?} become {after:?} by attaches without passwords"))
     }
 

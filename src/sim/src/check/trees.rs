@@ -38,9 +38,8 @@ impl Checkers {
 
     /// Compares the session table with the model; each ephemeral is known by its session.
     pub(crate) fn same_sessions(&self, table: &SessionTable) -> Checked {
-        let got: Vec<(i64, i32, [u8; 16])> =
-            table.iter().map(|(id, session)| (id.0, session.timeout_ms, session.password)).collect();
-        let right: Vec<(i64, i32, [u8; 16])> =
+        let got: Vec<_> = table.iter().map(|(id, session)| (id.0, session.timeout_ms, session.password)).collect();
+        let right: Vec<_> =
             self.model.sessions.iter().map(|(id, session)| (*id, session.timeout_ms, session.password)).collect();
         require(got == right, "sessions", || format!("the table holds {got:x?}, right is {right:x?}"))?;
         for (id, session) in table.iter() {

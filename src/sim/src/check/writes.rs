@@ -30,7 +30,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// A snapshot holds nothing that was not committed. A start must bring back everything that was: where a server is alone.
+    /// A snapshot holds committed entries only. A server that is alone must recover all of them.
     pub(super) fn comes_back(&self, snapshot: u64, upto: Option<u64>) -> Checked {
         let known = self.entries.len() as u64;
         require(snapshot <= known, "writes", || {
@@ -214,18 +214,11 @@ impl Checkers {
     }
 
     /// A write's reply must be what the model said, at the write's own zxid.
-    pub(super) fn write_answered(
-        &self,
-        link: LinkId,
-        sent: &Sent,
-        command: usize,
-        zxid: i64,
-        err: i32,
-        body: &Body,
-    ) -> Checked {
+    pub(super) fn write_answered(&self, link: LinkId, sent: &Sent, zxid: i64, err: i32, body: &Body) -> Checked {
         let facts = &self.facts[link.0];
         let uncommitted = || Violation::of("writes", format!("{:?} was answered but never committed", sent.request));
-        let (at, verdict) = facts.verdicts.get(command).ok_or_else(uncommitted)?;
+        let verdict = sent.command.and_then(|command| facts.verdicts.get(command));
+        let (at, verdict) = verdict.ok_or_else(uncommitted)?;
         let got = Expected::Reply { err, body: body.clone() };
         require(*at == zxid.cast_unsigned() && got == *verdict, "writes", || {
             format!("{:?}: got {got:?} at {zxid:#x}, the model has {verdict:?} at {at:#x}", sent.request)

@@ -85,14 +85,8 @@ fn values(node: &Node) -> Values {
 }
 
 fn text(values: &Values) -> String {
-    let mut text = format!("count={},bytes={}", value(values, "count"), value(values, "bytes"));
-    let others: Vec<String> = values
-        .iter()
-        .filter(|(key, _)| *key != "count" && *key != "bytes")
-        .map(|(key, value)| format!(";{key}={value}"))
-        .collect();
-    if !others.is_empty() {
-        text.push('=');
-    }
-    text + &others.concat()
+    let text = format!("count={},bytes={}", value(values, "count"), value(values, "bytes"));
+    let others = values.iter().filter(|(key, _)| *key != "count" && *key != "bytes");
+    let others: String = others.map(|(key, value)| format!(";{key}={value}")).collect();
+    if others.is_empty() { text } else { format!("{text}={others}") }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use corral_wire::records::Stat;
+
 use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE, allows, fixed_up};
 use super::list::PLACE;
 use super::{CREATED, Caller, DATA_CHANGED, DELETED, Expected, Life, Model, Node, Step};
@@ -94,7 +96,7 @@ impl Model {
     }
 }
 
-/// What comes of an operation outside of a multi.
+/// The reply to an operation outside of a multi.
 fn of_one(body: Body) -> Body {
     if matches!(body, Body::Deleted | Body::Checked | Body::Done) { Body::Nothing } else { body }
 }
@@ -107,12 +109,8 @@ pub(super) struct Draft<'m> {
     pub(super) steps: Vec<Step>,
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Made {
-    New(Life),
-    /// Nothing, if it is there already.
-    Ensured,
-}
+/// The path and the Stat of a znode that was made.
+type Made = (String, Stat);
 
 impl Draft<'_> {
     pub(super) fn node(&self, path: &str) -> Option<&Node> {
@@ -180,7 +178,8 @@ impl Draft<'_> {
         self.model.session_check(caller)?;
         match write {
             Write::Create { with_stat, path, data, acl, flags } => {
-                let made = self.create(caller, path, data.clone(), acl, *flags, Made::New(Life::Plain));
+                let new = Node { data: data.clone(), acl: acl.clone(), ..Node::default() };
+                let made = self.create(caller, path, *flags, new, false);
                 made.map(|(path, stat)| if *with_stat { Body::PathStat(path, stat) } else { Body::Path(path) })
             }
             Write::Delete { path, version } => self.delete(caller, path, *version),
@@ -188,28 +187,22 @@ impl Draft<'_> {
             Write::SetAcl { path, acl, version } => self.set_acl(caller, path, acl, *version),
             Write::Check { path, version } => self.check(caller, path, *version),
             Write::CreateExpiring { path, ttl } => {
-                let made = Made::New(ttl.map_or(Life::Container, Life::Ttl));
-                self.create(caller, path, None, &[AclItem::open()], 0, made)
-                    .map(|(path, stat)| Body::PathStat(path, stat))
+                let life = ttl.map_or(Life::Container, Life::Ttl);
+                let new = Node { life, acl: vec![AclItem::open()], ..Node::default() };
+                self.create(caller, path, 0, new, false).map(|(path, stat)| Body::PathStat(path, stat))
             }
-            Write::Ensure { path, data } => self
-                .create(caller, path, data.clone(), &[AclItem::open()], 0, Made::Ensured)
-                .map(|(path, _)| Body::Path(path)),
+            Write::Ensure { path, data } => {
+                let new = Node { data: data.clone(), acl: vec![AclItem::open()], ..Node::default() };
+                self.create(caller, path, 0, new, true).map(|(path, _)| Body::Path(path))
+            }
             _ => self.keeper(caller, write),
         }
     }
 
-    fn create(
-        &mut self,
-        caller: &Caller<'_>,
-        path: &str,
-        data: Option<Vec<u8>>,
-        acl: &[AclItem],
-        flags: i32,
-        made: Made,
-    ) -> Result<(String, corral_wire::records::Stat), i32> {
+    /// Makes a znode with this data, ACL and life. `ensures`: one that is there already will do.
+    fn create(&mut self, caller: &Caller<'_>, path: &str, flags: i32, new: Node, ensures: bool) -> Result<Made, i32> {
         need(path.contains('/') && !path.contains('\0'), BAD_ARGUMENTS)?;
-        let acl = fixed_up(acl, caller.identities).ok_or(INVALID_ACL)?;
+        let acl = fixed_up(&new.acl, caller.identities).ok_or(INVALID_ACL)?;
         let parent = self.node(parent_of(path)).ok_or(NO_NODE)?.clone();
         need(allows(&parent.acl, CREATE, caller.identities), NO_AUTH)?;
         let sequential = flags == 2 || flags == 3;
@@ -218,17 +211,14 @@ impl Draft<'_> {
         // The limit on a name; simulated clients come to none of the others on paths.
         need(path.rsplit('/').next().is_none_or(|name| name.len() <= NAME_BYTES_MAX), BAD_ARGUMENTS)?;
         self.guard(&path)?;
-        let life = match (self.node(&path), made) {
-            (Some(node), Made::Ensured) => return Ok((path, node.stat())),
-            (Some(_), Made::New(_)) => return Err(NODE_EXISTS),
-            (None, Made::New(life)) => life,
-            (None, Made::Ensured) => Life::Plain,
-        };
+        if let Some(node) = self.node(&path) {
+            return if ensures { Ok((path, node.stat())) } else { Err(NODE_EXISTS) };
+        }
         need(parent.owner == 0, NO_CHILDREN_FOR_EPHEMERALS)?;
-        let bytes = length(data.as_deref());
+        let bytes = length(new.data.as_deref());
         need(!self.is_beyond_quota(&path, 1, bytes), QUOTA_EXCEEDED)?;
         let owner = if flags == 1 || flags == 3 { caller.session } else { 0 };
-        let node = Node { owner, life, ..Node::made(self.zxid, caller.time, data, acl) };
+        let node = Node { owner, life: new.life, ..Node::made(self.zxid, caller.time, new.data, acl) };
         let stat = node.stat();
         self.add(&path, node, parent);
         self.count_if_usage(&path);

@@ -1,12 +1,12 @@
 //! Drives the engine: what waits in its mailbox, then a turn, and what it asks for. Decides nothing.
 
 use corral_consensus::{BOOTSTRAP_INDEX, Micros};
-use corral_core::change::{AppliedBatch, Outcome};
+use corral_core::change::Outcome;
 use corral_core::coordinator::Flow;
 use corral_core::ids::{Millis, SessionId, WallMillis};
 use corral_core::peer::PeerMessage;
 use corral_engine::{Answer, CorruptState, Effect, Ended, Event, Finding, Now, ToLog, ToShards, Turned};
-use corral_peer::Kind;
+use corral_peer::{Frame, Kind};
 
 use super::{Inner, Server, ToShard};
 use crate::check::Checkers;
@@ -166,7 +166,8 @@ impl World {
                     server.wake_at = Some(at);
                     self.inside_after(at.since(now.micros).0, Inner::Wake(at));
                 }
-                return self.judge_end_of_turn();
+                self.judge_end_of_turn();
+                return Ok(());
             }
         }
     }
@@ -225,7 +226,7 @@ impl World {
             }
             Effect::Scrub => self.inside_after(0, Inner::Scrub),
             Effect::Send { peer, stream, kind, payload, announces_snapshot } => {
-                return self.send_to_peer((peer, stream), (kind, payload), announces_snapshot);
+                return self.send_to_peer(peer, stream, Frame { kind, payload }, announces_snapshot);
             }
             Effect::Close { peer, .. } => {
                 let what = format!("server {} does not understand server {peer}", self.at + 1);
@@ -254,7 +255,14 @@ impl World {
 
     fn tell_shards(&mut self, message: &ToShards) {
         match message {
-            ToShards::Batch(batch) => self.trace_batch(batch),
+            ToShards::Batch(batch) => {
+                for txn in &batch.txns {
+                    let is_new_list =
+                        matches!(&txn.outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)));
+                    self.counts.lists += u64::from(is_new_list);
+                    self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
+                }
+            }
             ToShards::Flow(note) => {
                 self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
                 if let (Some(server), Flow::Pause | Flow::Resume) = (&mut self.nodes[self.at].server, note) {
@@ -270,15 +278,6 @@ impl World {
         for shard in 0..usize::from(self.options.shards) {
             let message = ToShard::Engine(message.clone());
             self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message));
-        }
-    }
-
-    fn trace_batch(&mut self, batch: &AppliedBatch) {
-        for txn in &batch.txns {
-            let is_new_list =
-                matches!(&txn.outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)));
-            self.counts.lists += u64::from(is_new_list);
-            self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
         }
     }
 }

@@ -42,27 +42,22 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn judge_end_of_turn(&mut self) -> Checked {
-        let in_ensemble = self.options.ensemble.is_some();
+    pub(super) fn judge_end_of_turn(&mut self) {
         let (at, time) = (self.at, self.time());
-        let Some(server) = &mut self.nodes[at].server else { return Ok(()) };
+        let Some(server) = &mut self.nodes[at].server else { return };
         let replica = server.engine.replica();
-        let leads = replica.machine().sequencer.is_leading();
-        let begins = leads && !std::mem::replace(&mut server.led, leads);
-        server.led = leads;
-        let distrusts = replica.is_state_corrupt();
-        if distrusts && !std::mem::replace(&mut server.distrusts, distrusts) {
-            self.counts.distrusted += 1;
-            self.trace.note(self.now, format_args!("server {} does not trust its state", at + 1));
-        }
-        server.distrusts = distrusts;
+        let (leads, distrusts) = (replica.machine().sequencer.is_leading(), replica.is_state_corrupt());
         let term = replica.raft().term().0;
-        if begins && in_ensemble {
+        let led = std::mem::replace(&mut server.led, leads);
+        if !std::mem::replace(&mut server.distrusts, distrusts) && distrusts {
+            self.counts.distrusted += 1;
+            self.note(format_args!("server {} does not trust its state", at + 1));
+        }
+        if leads && !led && self.options.ensemble.is_some() {
             self.counts.leaders += 1;
             self.note(format_args!("server {} leads", at + 1));
             self.check.leads(term, time);
         }
-        Ok(())
     }
 
     /// Time has passed, and nothing of what that led to is applied.

@@ -4,8 +4,9 @@
 //! missing, or a vote was forgotten. Or it is refused. Then the operator does what the message says: the disk is emptied if the
 //! ensemble can do without it, or the page comes back from a backup.
 
+use corral_storage::LogError::{Damaged, MissingSegment, NotASegment, OtherLog};
 use corral_storage::log::Log;
-use corral_storage::{Disk as _, LogError, SimDisk};
+use corral_storage::{Disk as _, SimDisk};
 
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
@@ -40,12 +41,7 @@ impl World {
             Err(error) if name == DURABLE_NAME => {
                 Err(Violation::of("recovery", format!("a whole log is refused: {error}")))
             }
-            Err(
-                error @ (LogError::Damaged { .. }
-                | LogError::NotASegment { .. }
-                | LogError::MissingSegment { .. }
-                | LogError::OtherLog { .. }),
-            ) => {
+            Err(error @ (Damaged { .. } | NotASegment { .. } | MissingSegment { .. } | OtherLog { .. })) => {
                 self.counts.refused_logs += 1;
                 self.note(format_args!("refused: {error}"));
                 if self.nodes.len() > 1 && may_empty {

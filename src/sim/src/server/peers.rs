@@ -165,7 +165,7 @@ impl World {
         self.after(time, world::Event::EndCut { from, to, since });
     }
 
-    /// What was cut since then goes on, or was given up meanwhile.
+    /// A cut ends. The connection ends with a long one.
     pub(crate) fn heal_wire(&mut self, from: usize, to: usize, since: u64) {
         let given_up = self.now - since > GIVEN_UP;
         let wire = self.wire(from, to);
@@ -227,12 +227,8 @@ impl World {
 
     /// Sends on this connection, or on the one that stands; where there is none, the engine hears of that unless it
     /// will anyway.
-    pub(super) fn send_to_peer(
-        &mut self,
-        (peer, stream): (NodeId, Option<u64>),
-        (kind, mut payload): (Kind, Bytes),
-        announced_snapshot: bool,
-    ) -> Checked {
+    pub(super) fn send_to_peer(&mut self, peer: NodeId, stream: Option<u64>, frame: Frame, announced: bool) -> Checked {
+        let Frame { kind, mut payload } = frame;
         if kind == Kind::Raft && !self.judge_message(&payload)? {
             return Ok(());
         }
@@ -242,7 +238,7 @@ impl World {
         if !wire.up || stream.is_some_and(|stream| stream != wire.number) {
             return match stream {
                 Some(_) => Ok(()),
-                None => self.tell_engine(Event::Undelivered { peer, announced_snapshot }),
+                None => self.tell_engine(Event::Undelivered { peer, announced_snapshot: announced }),
             };
         }
         let number = wire.number;

@@ -98,18 +98,8 @@ impl World {
         self.emptied.is_none() && rests && !(few && self.is_listed(self.at))
     }
 
-    /// The disk of one server is empty after a crash.
-    pub(crate) fn empty(&mut self) -> Checked {
-        if !self.may_empty() {
-            return Ok(());
-        }
-        self.crash(true)?;
-        self.set_empty();
-        Ok(())
-    }
-
     /// A server that does not run begins with an empty disk.
-    pub(super) fn set_empty(&mut self) {
+    pub(crate) fn set_empty(&mut self) {
         let at = self.at;
         self.nodes[at].disk = SimDisk::new();
         (self.nodes[at].remembered, self.nodes[at].distrusted) = (None, None);

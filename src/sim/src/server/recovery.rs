@@ -26,7 +26,6 @@ use crate::world::World;
 
 pub(crate) const SECTION_NODES: u32 = 1;
 pub(crate) const SECTION_META: u32 = 2;
-const REAP_INTERVAL_MS: u64 = 1_000;
 /// Of an ensemble.
 pub(super) const ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
@@ -147,11 +146,7 @@ impl World {
             features: self.feature_bits(),
             batch_bytes_max,
             entry_bytes_max,
-            reap: ReapPolicy {
-                check_interval_ms: REAP_INTERVAL_MS,
-                deletes_per_minute_max: 10_000,
-                never_used_max_ms: 0,
-            },
+            reap: ReapPolicy { check_interval_ms: 1_000, deletes_per_minute_max: 10_000, never_used_max_ms: 0 },
             snapshot: SnapshotPolicy {
                 floor_bytes: self.options.snapshot_floor_bytes,
                 share_of_snapshot_percent: 30,

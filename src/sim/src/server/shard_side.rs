@@ -77,17 +77,17 @@ impl World {
     }
 
     /// One call of the actor and everything it asks for.
-    fn with_shard(&mut self, shard: usize, call: impl FnOnce(&mut Shard, &mut Outputs)) -> Checked {
+    fn with_shard(&mut self, shard: usize, call: impl FnOnce(&mut Shard, &mut Outputs)) {
         if let Some(side) = self.side(shard) {
             call(&mut side.shard, &mut side.out);
         }
-        self.carry_out(shard)
+        self.carry_out(shard);
     }
 
-    fn carry_out(&mut self, shard: usize) -> Checked {
+    fn carry_out(&mut self, shard: usize) {
         loop {
             let now = self.clock();
-            let Some(side) = self.side(shard) else { return Ok(()) };
+            let Some(side) = self.side(shard) else { return };
             let out = std::mem::take(&mut side.out);
             if out.is_empty() {
                 break;
@@ -114,7 +114,6 @@ impl World {
         }
         self.plan_pump(shard);
         self.plan_shard_turn(shard);
-        Ok(())
     }
 
     fn plan_shard_turn(&mut self, shard: usize) {
@@ -126,29 +125,28 @@ impl World {
     }
 
     /// The next transactions of a batch, the messages behind it, and a piece of what else takes several turns.
-    pub(super) fn shard_turn(&mut self, shard: usize) -> Checked {
+    pub(super) fn shard_turn(&mut self, shard: usize) {
         if let Some(side) = self.side(shard) {
             side.turn_planned = false;
         }
-        self.go_on_with_the_batch(shard)?;
+        self.go_on_with_the_batch(shard);
         while let Some(message) =
             self.side(shard).filter(|side| side.unfinished.is_none()).and_then(|side| side.waiting.pop_front())
         {
-            self.take_message(shard, message)?;
+            self.take_message(shard, message);
         }
         let now = self.clock();
         if self.side(shard).is_some_and(|side| side.shard.is_walking()) {
-            self.with_shard(shard, |shard, out| shard.walk_on(now, out))?;
+            self.with_shard(shard, |shard, out| shard.walk_on(now, out));
         }
         self.plan_shard_turn(shard);
-        Ok(())
     }
 
     /// Applies a turn's worth of the batch that is being applied. No message is taken before it is applied whole.
-    fn go_on_with_the_batch(&mut self, shard: usize) -> Checked {
+    fn go_on_with_the_batch(&mut self, shard: usize) {
         let now = self.clock();
-        let Some((batch, from)) = self.side(shard).and_then(|side| side.unfinished.take()) else { return Ok(()) };
-        let Some(side) = self.side(shard) else { return Ok(()) };
+        let Some((batch, from)) = self.side(shard).and_then(|side| side.unfinished.take()) else { return };
+        let Some(side) = self.side(shard) else { return };
         let next = side.shard.apply_some(now, &batch, from, &mut side.out);
         if next < batch.txns.len() {
             side.unfinished = Some((batch, next));
@@ -156,10 +154,10 @@ impl World {
             side.taken += 1;
             let some = batch.txns.iter().any(|txn| !txn.changes.is_empty());
             if some && self.bug(Bug::ApplyTwice, 50) {
-                self.with_shard(shard, |shard, out| shard.apply(now, &batch, out))?;
+                self.with_shard(shard, |shard, out| shard.apply(now, &batch, out));
             }
         }
-        self.carry_out(shard)
+        self.carry_out(shard);
     }
 
     fn flush(&mut self, link: LinkId, shard: usize) {
@@ -189,14 +187,14 @@ impl World {
         }
     }
 
-    pub(crate) fn writable(&mut self, link: LinkId) -> Checked {
+    pub(crate) fn writable(&mut self, link: LinkId) {
         let shard = self.links[link.0].shard;
         if !self.links[link.0].writing || self.links[link.0].conn.is_none() {
-            return Ok(());
+            return;
         }
-        let Some(_) = self.defer(shard, world::Event::Writable(link)) else { return Ok(()) };
+        let Some(_) = self.defer(shard, world::Event::Writable(link)) else { return };
         self.flush(link, shard);
-        self.carry_out(shard)
+        self.carry_out(shard);
     }
 
     pub(crate) fn arrive(&mut self, link: LinkId) {
@@ -223,20 +221,20 @@ impl World {
     }
 
     /// Bytes come to a socket; the actor gets all that wait, unless it wants nothing read.
-    pub(crate) fn at_server(&mut self, link: LinkId, bytes: Vec<u8>) -> Checked {
+    pub(crate) fn at_server(&mut self, link: LinkId, bytes: Vec<u8>) {
         let shard = self.links[link.0].shard;
         let Some(id) = self.links[link.0].conn.filter(|_| self.links[link.0].life == self.nodes[self.at].life) else {
-            return Ok(());
+            return;
         };
         let stalled = self.side(shard).is_none_or(|side| side.shard.is_stalled(id));
         if !stalled && !bytes.is_empty() {
             self.sign_of_life(link);
         }
         let event = self.defer(shard, world::Event::ToServer(link, bytes));
-        let Some(world::Event::ToServer(_, bytes)) = event else { return Ok(()) };
+        let Some(world::Event::ToServer(_, bytes)) = event else { return };
         self.links[link.0].unread.extend(bytes);
         if stalled {
-            return Ok(());
+            return;
         }
         let unread = std::mem::take(&mut self.links[link.0].unread);
         let now = self.clock();
@@ -247,41 +245,39 @@ impl World {
             self.with_shard(shard, |shard, out| {
                 shard.observe(applied);
                 shard.received(now, id, &unread, out);
-            })?;
+            });
         }
         let at_end = self.links[link.0].ended_by_client && self.links[link.0].conn == Some(id);
         if at_end && self.side(shard).is_some_and(|side| !side.shard.is_stalled(id)) {
-            self.with_shard(shard, |shard, out| shard.hung_up(id, out))?;
+            self.with_shard(shard, |shard, out| shard.hung_up(id, out));
         }
-        Ok(())
     }
 
-    pub(crate) fn end_at_server(&mut self, link: LinkId) -> Checked {
+    pub(crate) fn end_at_server(&mut self, link: LinkId) {
         let shard = self.links[link.0].shard;
-        let Some(_) = self.defer(shard, world::Event::EndToServer(link)) else { return Ok(()) };
+        let Some(_) = self.defer(shard, world::Event::EndToServer(link)) else { return };
         self.links[link.0].ended_by_client = true;
-        self.at_server(link, Vec::new())
+        self.at_server(link, Vec::new());
     }
 
-    pub(super) fn shard_message(&mut self, shard: usize, message: ToShard) -> Checked {
+    pub(super) fn shard_message(&mut self, shard: usize, message: ToShard) {
         if let Some(side) = self.side(shard).filter(|side| side.unfinished.is_some()) {
             side.waiting.push_back(message);
-            return Ok(());
+            return;
         }
-        self.take_message(shard, message)
+        self.take_message(shard, message);
     }
 
-    fn take_message(&mut self, shard: usize, message: ToShard) -> Checked {
+    fn take_message(&mut self, shard: usize, message: ToShard) {
         let now = self.clock();
         if let (ToShard::Engine(ToShards::Drain), Some(side)) = (&message, self.side(shard)) {
             side.draining = true;
         }
         match message {
-            ToShard::Engine(ToShards::Batch(batch)) => self.shard_batch(shard, batch)?,
-            message => self.with_shard(shard, |shard, out| message.reaches(shard, now, out))?,
+            ToShard::Engine(ToShards::Batch(batch)) => self.shard_batch(shard, batch),
+            message => self.with_shard(shard, |shard, out| message.reaches(shard, now, out)),
         }
         self.say_drained(shard);
-        Ok(())
     }
 
     /// Bytes reached a server that wants to read them: its session lives, as far as the leader can hear of that.
@@ -300,7 +296,7 @@ impl World {
         }
     }
 
-    fn shard_batch(&mut self, shard: usize, mut batch: Arc<AppliedBatch>) -> Checked {
+    fn shard_batch(&mut self, shard: usize, mut batch: Arc<AppliedBatch>) {
         let plain = |change: &Change| matches!(change, Change::DataSet { .. });
         let only_data = batch.txns.iter().all(|txn| txn.changes.iter().all(plain) && txn.session.is_none());
         let foreign = batch.txns.iter().all(|txn| txn.origin.is_none_or(|at| usize::from(at.shard.0) != shard));
@@ -309,7 +305,7 @@ impl World {
             if let Some(side) = self.side(shard) {
                 side.taken += 1;
             }
-            return Ok(());
+            return;
         }
         let ends = |change: Option<SessionChange>| matches!(change, Some(SessionChange::Closed(_)));
         let with_ephemerals = batch.txns.iter().any(|txn| ends(txn.session) && !txn.changes.is_empty());
@@ -325,13 +321,13 @@ impl World {
         if let Some(side) = self.side(shard) {
             side.unfinished = Some((batch, 0));
         }
-        self.go_on_with_the_batch(shard)
+        self.go_on_with_the_batch(shard);
     }
 
-    pub(super) fn shard_tick(&mut self, shard: usize) -> Checked {
+    pub(super) fn shard_tick(&mut self, shard: usize) {
         let now = self.clock();
         let mut heard = None;
-        self.with_shard(shard, |shard, out| heard = Some(shard.tick(now, out)))?;
+        self.with_shard(shard, |shard, out| heard = Some(shard.tick(now, out)));
         if let Some((upto, sessions)) = heard {
             let message = Event::SessionActivity { shard: shard_id(shard), upto, sessions };
             self.mail(Channel::ShardToConsensus(shard), Inner::ToConsensus(message));
@@ -339,7 +335,6 @@ impl World {
         self.say_drained(shard);
         let wait = 200_000 + self.schedule.delay(1_000);
         self.inside_after(wait, Inner::ShardTick(shard));
-        Ok(())
     }
 
     fn plan_pump(&mut self, shard: usize) {

@@ -8,8 +8,9 @@
 use bytes::Bytes;
 use corral_core::snapshot::SectionChecksums;
 use corral_engine::SnapshotContent;
+use corral_storage::SnapshotError::{Damaged, DamagedSection};
 use corral_storage::log::{Log, LogConfig};
-use corral_storage::{SimDisk, SnapshotError, SnapshotFile, list_snapshots};
+use corral_storage::{SimDisk, SnapshotFile, list_snapshots};
 
 use super::Inner;
 use super::recovery::load;
@@ -43,9 +44,7 @@ impl SectionChecksums for OnDisk {
         // A copy, on which no step counts. A file that was purged is whole in the mapping.
         let Ok(file) = SnapshotFile::open(&self.disk.fork(), &self.name) else { return Ok(()) };
         match file.verify_section(section) {
-            Err(error @ (SnapshotError::Damaged { .. } | SnapshotError::DamagedSection { .. })) => {
-                Err(error.to_string())
-            }
+            Err(error @ (Damaged { .. } | DamagedSection { .. })) => Err(error.to_string()),
             _ => Ok(()),
         }
     }
