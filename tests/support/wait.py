@@ -10,7 +10,8 @@ POLL_S, POLL_MAX_S = 0.005, 0.1
 # Below those that the kernel gives to connecting clients.
 PORTS = "12000-32000"
 PORT_TRIES = 1000
-_given = set()
+# Sockets that keep other processes of the tests from the ports of this one.
+_claims = []
 
 
 class TooLate(Exception):
@@ -42,14 +43,18 @@ def is_free(port):
 
 
 def free_port():
-    """A free port of the loopback, each one once, from CORRAL_TEST_PORTS (first-last) if that is set."""
+    """A free port of the loopback, from CORRAL_TEST_PORTS (first-last) if that is set.
+
+    It belongs to this process until that ends, also while no server listens: others that call this do not get it.
+    """
     first, _, last = os.environ.get("CORRAL_TEST_PORTS", PORTS).partition("-")
-    # Processes of pytest-xdist take turns.
-    workers, worker = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
     for _ in range(PORT_TRIES):
-        # At random, so that processes that run beside each other rarely choose the same one.
-        port = random.SystemRandom().randint(int(first), int(last)) // workers * workers + worker
-        if port not in _given and is_free(port):
-            _given.add(port)
+        port, claim = random.SystemRandom().randint(int(first), int(last)), socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0corral-test-port-{port}")
+        except OSError:
+            continue
+        if is_free(port):
+            _claims.append(claim)
             return port
     raise TooLate(f"no free port found in {first}-{last}")
