@@ -8,7 +8,7 @@ printed. To add a case that the campaign found (tests/campaigns/test_differentia
 2. Run this program with that file.
 3. Run tests/run tests/differential, which compares corral with the recording, and commit the file.
 
-A file is JSON lines. The first is the header: the exact version of ZooKeeper and the command that makes the file. A case is one
+A file is JSON lines. The first is the header: the exact version of ZooKeeper, the command that makes the file, and how many cases it holds. A case is one
 line {"from": name, "steps": [...]}, then a line for each exchange, a list of messages, and a line for each znode that the case
 leaves behind, a list that begins with its path. Bytes are strings. Words of the mapping begin with a colon.
 
@@ -28,7 +28,8 @@ from support.server import zookeeper_version
 
 FOLDER = Path(__file__).resolve().parent / "recordings"
 COMMAND = "cd tests && .venv/bin/python -m differential.record"
-Recording = namedtuple("Recording", "zookeeper strict cases")
+# `count` is how many cases the header tells of.
+Recording = namedtuple("Recording", "zookeeper strict cases count")
 # `answers` are the lists of messages, `tree` the znodes by path. Both are empty until the case is recorded.
 Case = namedtuple("Case", "name steps answers tree")
 FILL, FILL_MIN = b"x", 100
@@ -36,10 +37,10 @@ FILL, FILL_MIN = b"x", 100
 
 def load(path):
     """The Recording in a file."""
-    zookeeper, cases = None, []
+    header, cases = {}, []
     for line in map(json.loads, path.read_text(encoding="ascii").splitlines()):
         if isinstance(line, dict) and "zookeeper" in line:
-            zookeeper = line["zookeeper"]
+            header = line
         elif isinstance(line, dict):
             cases.append(Case(line["from"], line["steps"], [], {}))
         elif line and isinstance(line[0], str):
@@ -47,7 +48,7 @@ def load(path):
             cases[-1].tree[znode.decode()] = tuple(values)
         else:
             cases[-1].answers.append(decoded(line))
-    return Recording(zookeeper, "strict" in path.stem, cases)
+    return Recording(header.get("zookeeper"), "strict" in path.stem, cases, header.get("cases"))
 
 
 def found_file(steps, strict):
@@ -56,7 +57,7 @@ def found_file(steps, strict):
 
 
 def save(path, recording):
-    lines = [json.dumps({"zookeeper": recording.zookeeper, "made by": COMMAND})]
+    lines = [json.dumps({"zookeeper": recording.zookeeper, "made by": COMMAND, "cases": recording.count})]
     for case in recording.cases:
         lines += [case_line(case), *map(compact, case.answers)]
         lines += [compact((znode.encode(), *values)) for znode, values in case.tree.items()]
@@ -109,7 +110,7 @@ def record(path):
         unstable = [left.name for left, right in zip(first, second) if left != right or is_stuck(left)]
         print(f"{path.name}: {len(cases)} cases recorded twice, not stable: {', '.join(unstable) or 'none'}", flush=True)
         cases = [case for case in first if case.name not in unstable]
-    save(path, Recording(zookeeper_version(), old.strict, cases))
+    save(path, Recording(zookeeper_version(), old.strict, cases, len(cases)))
 
 
 def answers(cases, strict):

@@ -41,6 +41,7 @@ def test_corral_answers_as_zookeeper_did(path, shards, note):
             left = None if outcome.parted else next(sides[0].answers, None)
             assert left is None, f"the recording of {case.name!r} holds more than the case asks: {left}; record it anew"
             operations += outcome.driver.operations
+        assert recorded.cases and len(recorded.cases) == recorded.count, f"{len(recorded.cases)} cases of {recorded.count}"
         assert "panicked" not in server.log(), "the server's log shows a panic"
     finally:
         server.dispose()

@@ -16,7 +16,7 @@ from support import REPOSITORY
 
 HEARTBEAT_S = 10
 # What a repetition needs besides the command line.
-ENVIRONMENT = ("CORRAL_BIN", "CORRAL_SETTINGS", "CORRAL_ENSEMBLE", "ZOOKEEPER_JARS")
+ENVIRONMENT = ("CORRAL_BIN", "CORRAL_SETTINGS", "CORRAL_ENSEMBLE", "SHARDS", "ZOOKEEPER_JARS")
 REASON_CHARACTERS_MAX = 300
 # Files whose tests build on each other, so that they are only repeated together.
 IN_ORDER = ("test_readme.py",)
@@ -57,6 +57,8 @@ class Progress:
         # pytest redirects the descriptor 1 while a test runs.
         self.out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
         self.running, self.counts, self.failures = {}, {"ok": 0, "FAIL": 0, "skip": 0}, []
+        # Tests that are to run, those that came to their end, and whether a signal kept some from it.
+        self.wanted, self.done, self.is_interrupted = set(), set(), False
         self.last_line, self.over = time.monotonic(), threading.Event()
         threading.Thread(target=self.heartbeat, daemon=True).start()
 
@@ -78,6 +80,13 @@ class Progress:
         """Keeps pytest from printing a letter for each test."""
         return ("error" if report.failed and report.when != "call" else report.outcome, "", "")
 
+    def pytest_collection_finish(self, session):
+        self.wanted |= {item.nodeid for item in session.items}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node, ids):
+        self.wanted |= set(ids)
+
     def pytest_runtest_logstart(self, nodeid):
         self.running[nodeid] = Outcome()
 
@@ -95,6 +104,7 @@ class Progress:
 
     def pytest_runtest_logfinish(self, nodeid):
         outcome = self.running.pop(nodeid)
+        self.done.add(nodeid)
         self.ended(nodeid, nodeid, outcome, f"{(time.monotonic() - outcome.began) * 1000:.0f} ms", outcome.notes)
 
     def ended(self, nodeid, name, outcome, took, notes):
@@ -112,6 +122,7 @@ class Progress:
             self.ended(report.nodeid, report.nodeid, outcome, "", [])
 
     def pytest_keyboard_interrupt(self):
+        self.is_interrupted = True
         for name, outcome in list(self.running.items()):
             outcome.word, outcome.reason = "FAIL", "interrupted"
             self.ended(name, name, outcome, f"{time.monotonic() - outcome.began:.0f} s", [])
@@ -128,6 +139,12 @@ class Progress:
     def pytest_unconfigure(self):
         self.over.set()
         sys.stdout.flush()
+        if not self.is_interrupted and not self.config.option.collectonly:
+            # The process of a test that ends it tells no more.
+            for name in sorted(self.wanted - self.done):
+                outcome = Outcome()
+                outcome.word, outcome.reason = "FAIL", "it did not come to its end"
+                self.ended(name, name, outcome, "", [])
         for name, command in self.failures:
             self.line(f"failed: {name}\nrepeat: {command}")
         self.line(f"{self.counts['ok']} passed, {self.counts['FAIL']} failed, {self.counts['skip']} skipped")

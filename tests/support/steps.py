@@ -5,10 +5,13 @@ printed when a step begins and ends. Every ten seconds without one, a line tells
 step is printed at its end.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -25,7 +28,13 @@ HEARTBEAT_S = 10
 # A command that takes longer hangs.
 COMMAND_LIMIT_S = 1200
 INTERRUPT_LIMIT_S = 60
+# What a command has started may hold its output open for so long after its end.
+OUTPUT_LIMIT_S = 5
+# Of the environment: what would choose other tests, or another form of the lines that are read here.
+FOREIGN = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "RUST_TEST_NOCAPTURE")
+LINES = {"CARGO_TERM_COLOR": "never", "CARGO_TERM_QUIET": "false"}
 
+_running = set()
 _lock = threading.Lock()
 _last_line = time.monotonic()
 _begin = time.monotonic()
@@ -44,6 +53,8 @@ class Failure:
 
     name: str
     repeat: str
+    # Otherwise it is a whole run, which is not repeated.
+    is_test: bool = True
 
 
 @dataclass
@@ -57,6 +68,7 @@ class Report:
     began: float = 0
     status: str = ""
     is_running: bool = False
+    has_ended: bool = False
 
     def skip(self, what, reason):
         self.skipped.append(f"{what}: {reason}")
@@ -78,39 +90,78 @@ class Report:
     def run(self, command, take=None, environment=None, limit_s=COMMAND_LIMIT_S, log=""):
         """Runs a command and returns its exit code and its output. `take` gets each line when it is printed."""
         LOGS.mkdir(parents=True, exist_ok=True)
-        output, path = [], LOGS / f"{log or self.name}.log"
-        with open(path, "w", encoding="utf-8") as kept:
-            process = subprocess.Popen(
-                [str(part) for part in command], cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, errors="replace", env={**os.environ, **(environment or {})},
-            )  # fmt: skip
-            watch = threading.Timer(limit_s, self.interrupt, (process, output, limit_s))
-            watch.daemon = True
-            watch.start()
-            for text in process.stdout:
-                text = text.rstrip("\n")
-                output.append(text)
-                print(text, file=kept, flush=True)
-                if take:
-                    take(text)
-            code = process.wait()
-            watch.cancel()
-        return code, output
+        output, failed = [], []
+        variables = {name: value for name, value in os.environ.items() if name not in FOREIGN} | LINES | (environment or {})
+        process = subprocess.Popen(
+            [str(part) for part in command], cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", env=variables, start_new_session=True,
+        )  # fmt: skip
+        _running.add(process)
+
+        def read():
+            try:
+                with open(LOGS / f"{log or self.name}.log", "w", encoding="utf-8") as kept:
+                    for text in process.stdout:
+                        text = text.rstrip("\n")
+                        output.append(text)
+                        print(text, file=kept, flush=True)
+                        if take:
+                            take(text)
+            except (OSError, ValueError) as error:
+                failed.append(error)
+                end(process, signal.SIGKILL)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            self.wait(process, output, limit_s)
+            reader.join(OUTPUT_LIMIT_S)
+        finally:
+            # Whatever it has started ends with it.
+            end(process, signal.SIGKILL)
+            _running.discard(process)
+        reader.join()
+        if failed:
+            raise failed[0]
+        return process.returncode, output
 
     @staticmethod
-    def interrupt(process, output, limit_s):
-        """Ends a command that hangs. An interrupt first, so that it tells what it was doing."""
-        output.append(f"the command did not end within {limit_s} s")
-        process.send_signal(2)
+    def wait(process, output, limit_s):
+        """Waits for a command. One that hangs is interrupted, so that it tells what it was doing."""
         try:
-            process.wait(INTERRUPT_LIMIT_S)
+            process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            process.kill()
+            output.append(f"the command did not end within {limit_s} s")
+            end(process, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(INTERRUPT_LIMIT_S)
+
+
+def end(process, number):
+    """Sends a signal to a command and to all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def stop(number, _frame):
+    """Ends the run by a signal: interrupts what runs, so that servers and their files go, then ends it."""
+    line(f"ended by {signal.Signals(number).name}")
+    until = time.monotonic() + INTERRUPT_LIMIT_S / 4
+    processes = list(_running)
+    for process in processes:
+        end(process, signal.SIGINT)
+    while time.monotonic() < until and any(process.poll() is None for process in processes):
+        time.sleep(0.1)
+    for process in processes:
+        end(process, signal.SIGKILL)
+    os._exit(128 + number)
 
 
 class Plan:
     def __init__(self):
         self.reports = []
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, stop)
         threading.Thread(target=self.heartbeat, daemon=True).start()
 
     def heartbeat(self):
@@ -126,26 +177,35 @@ class Plan:
 
     def step(self, name, function):
         """Runs a step and returns whether nothing failed."""
-        report = Report(name, began=time.monotonic(), is_running=True)
-        self.reports.append(report)
+        return self.beside([(name, function)])
+
+    def run(self, report, function):
+        """Runs a step. One that does not come to its last line counts as failed, see `end`."""
+        name, report.began, report.is_running = report.name, time.monotonic(), True
         line(f"=== {report.began - _begin:4.0f} s  {name}")
         try:
             function(report)
         except Exception as error:  # noqa: BLE001 - reported as a failure of the step
-            line(f"{name}: {type(error).__name__}: {error}")
-            report.failures.append(Failure(f"{name}: {error}", f"{sys.argv[0]} {name}"))
+            report.failures.append(Failure(f"{name}: {type(error).__name__}: {error}", sys.argv[0]))
         report.is_running, report.seconds = False, time.monotonic() - report.began
         outcome = f"{report.passed} passed, {len(report.failures)} failed, {len(report.skipped)} skipped"
         line(f"=== {time.monotonic() - _begin:4.0f} s  {name} took {report.seconds:.0f} s: {outcome}")
-        return not report.failures
+        report.has_ended = True
 
     def beside(self, *chains):
-        """Runs lists of (name, function) beside each other, each list in its order."""
-        threads = [threading.Thread(target=lambda chain=chain: [self.step(*step) for step in chain]) for chain in chains]
+        """Runs lists of (name, function) beside each other, each list in its order. Returns whether nothing failed."""
+        planned = [[(Report(name), function) for name, function in chain] for chain in chains]
+        reports = [report for chain in planned for report, _ in chain]
+        self.reports += reports
+        threads = [threading.Thread(target=lambda chain=chain: [self.run(*step) for step in chain], daemon=True) for chain in planned]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        for report in reports:
+            if not report.has_ended:
+                report.failures.append(Failure(f"{report.name} did not come to its end", sys.argv[0]))
+        return not any(report.failures for report in reports)
 
     def end(self):
         """Prints the table of steps, what failed with the commands that repeat it, and the sum. Returns the exit code."""
@@ -189,14 +249,31 @@ def binary():
     return Path(os.environ.get("CORRAL_BIN") or program("corral")).resolve()
 
 
+def complaint():
+    """What is wrong about CORRAL_BIN, or None."""
+    named = os.environ.get("CORRAL_BIN")
+    if named and not os.access(named, os.X_OK):
+        return f"CORRAL_BIN is {named}, which is no program; correct it, or unset it to test what is built"
+    return None
+
+
 def install(report, *files):
     """Installs the Python packages that the files list in tests/.venv. Returns why that is not possible, or None."""
-    if not (VENV / "bin/pip").exists():
+    LOGS.mkdir(parents=True, exist_ok=True)
+    with open(LOGS / "install.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return install_alone(report, files)
+
+
+def install_alone(report, files):
+    there = installed()
+    if there is None:
+        shutil.rmtree(VENV, ignore_errors=True)
         if report.run([sys.executable, "-m", "venv", VENV])[0]:
             shutil.rmtree(VENV, ignore_errors=True)
             return "python3 -m venv fails (Debian: apt install python3-venv)"
+        there = installed() or []
     wanted = {text.strip() for file in files for text in (REPOSITORY / file).read_text().splitlines() if text and text[0] != "#"}
-    there = subprocess.run([VENV / "bin/pip", "freeze", "--all"], capture_output=True, text=True, check=False).stdout.splitlines()
     if missing := sorted(wanted - set(there)):
         code, output = report.run([VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *missing])
         if code:
@@ -204,11 +281,20 @@ def install(report, *files):
     return None
 
 
+def installed():
+    """The packages in tests/.venv, or None without a pip that runs."""
+    try:
+        told = subprocess.run([VENV / "bin/pip", "freeze", "--all"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return None if told.returncode else told.stdout.splitlines()
+
+
 def pytest(report, arguments, environment=None, limit_s=COMMAND_LIMIT_S, show=False):
     """Runs tests of pytest, counts them, and returns the failures. The plugin support.progress prints the lines that are read here."""
     environment = {"CORRAL_BIN": str(binary()), **(environment or {})}
     counts = {"ok": 0, "FAIL": 0, "skip": 0}
-    failed = []
+    failed, shown_as_failed = [], []
 
     def take(text):
         word, _, rest = text.partition(" ")
@@ -217,6 +303,7 @@ def pytest(report, arguments, environment=None, limit_s=COMMAND_LIMIT_S, show=Fa
         if word in counts:
             counts[word] += 1
             report.passed += word == "ok"
+            shown_as_failed.extend([rest.partition(" (")[0]] * (word == "FAIL"))
             if word == "skip":
                 report.skipped.append(rest.strip())
         elif word == "...":
@@ -230,7 +317,9 @@ def pytest(report, arguments, environment=None, limit_s=COMMAND_LIMIT_S, show=Fa
 
     code, output = report.run([VENV / "bin/pytest", *arguments], take, environment, limit_s)
     if code not in (0, 1) or (code and not failed):
-        failed.append(Failure(f"{report.name} ended with code {code}", shown(["tests/.venv/bin/pytest", *arguments], **environment)))
+        behind = f" behind a failure of {', '.join(shown_as_failed)}" if shown_as_failed and not failed else ""
+        whole = shown(["tests/.venv/bin/pytest", *arguments], **environment)
+        failed.append(Failure(f"{report.name} ended with code {code}{behind}", whole, is_test=False))
     if failed and not show:
         print("\n".join(text for text in output if not text.startswith(("ok ", "skip ", "... ", "failed: ", "repeat: "))), flush=True)
     return failed
