@@ -16,7 +16,7 @@ from differential import record, servers
 from differential.driver import describe
 from differential.generator import Generator
 from differential.shrink import shrink
-from support import jute
+from support import REPOSITORY, jute
 from support.client import Connection, exists_or_none, four_letter_command, words_table
 from support.expect import equal
 from support.server import Corral, zookeeper_version
@@ -88,7 +88,7 @@ class Campaign:
         self.sequences += 1
         self.operations += outcome.driver.operations
         if outcome.difference:
-            self.found.append(f"seed {seed}")
+            self.found.append(f"tests/campaign differential --for 1s --seed {seed}")
             self.report(pair, seed, steps, outcome)
 
     def report(self, pair, seed, steps, outcome):
@@ -101,7 +101,8 @@ class Campaign:
         self.say(f"seed {seed}: {describe(shown.difference, shown.driver)}")
         if not last.difference:
             self.say("the shrunk case does not differ on new servers: it depends on the sequences before it, or on timing")
-        self.say(f"for {record.found_file(smallest, pair.strict)}:")
+        path = record.found_file(smallest, pair.strict).relative_to(REPOSITORY)
+        self.say(f"to keep it: add this line to {path}, then run cd tests && .venv/bin/python -m differential.record {path.relative_to('tests')}")
         self.say(record.case_line(record.Case(f"seed {seed}", smallest, (), {})))
 
 
@@ -113,7 +114,7 @@ def test_both_servers_answer_the_same(seed, shards, is_over, say, note):
     campaign.run(seed, is_over)
     note(f"{campaign.figures()} from seed {seed}, beside ZooKeeper {zookeeper_version()}")
     if campaign.found:
-        pytest.fail(f"the servers differ: {', '.join(campaign.found)}", pytrace=False)
+        pytest.fail(f"the servers differ; repeat: {'; '.join(campaign.found)}", pytrace=False)
 
 
 def situation(server):

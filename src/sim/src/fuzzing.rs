@@ -50,7 +50,13 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let mut corpus = match &options.corpus {
         Some(file) => {
             let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
-            text.and_then(|text| parse_corpus(&text)).map_err(|error| format!("{}: {error}", file.display()))?
+            let corpus = text.and_then(|text| parse_corpus(&text));
+            let corpus = corpus.map_err(|error| format!("{}: {error}", file.display()))?;
+            let is_known = |name: &&String| TARGETS.iter().any(|target| target.name == **name);
+            if corpus.is_empty() || !corpus.keys().all(|name| is_known(&name)) {
+                return Err(format!("{}: no input, or one of no target", file.display()));
+            }
+            corpus
         }
         None => Corpus::new(),
     };
@@ -87,10 +93,10 @@ fn run_target(target: &Target, corpus: &[Vec<u8>], seed: u64) -> bool {
         Err(failure) => {
             say(&format!("FAIL {} seed {seed}: {}", target.name, failure.reason));
             let (inputs, bytes) = (failure.inputs, failure.input.len());
-            say(&format!(
-                "     after {inputs} inputs; shortened to {bytes} bytes; repeat: cargo run --profile ci -p corral-sim --"
-            ));
-            say(&format!("     fuzz --target {} --replay {}", target.name, to_hex(&failure.input)));
+            say(&format!("     after {inputs} inputs; shortened to {bytes} bytes. To keep it, add to tests/fuzz/corpus.txt:"));
+            let (name, hex) = (target.name, to_hex(&failure.input));
+            say(&format!("{name} {hex}"));
+            say(&format!("repeat: cargo run --profile ci -p corral-sim -- fuzz --target {name} --replay {hex}"));
             false
         }
     }
