@@ -108,6 +108,11 @@ pub(crate) enum ToWriter {
         /// As in [`corral_engine::Effect::Replaced`].
         installs: u64,
     },
+    /// As [`corral_engine::Effect::Installed`].
+    Installed {
+        zxid: u64,
+        index: u64,
+    },
     /// To be dropped here, where it stops nobody.
     Drop(Garbage),
     /// A shard's clients have fallen silent: a good time to give memory back.

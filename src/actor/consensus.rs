@@ -249,6 +249,7 @@ impl ConsensusActor {
             Effect::Replaced { snapshot, by, installs } => {
                 drop(channels.writer.send(ToWriter::Replaced { snapshot, by, installs }));
             }
+            Effect::Installed { zxid, index } => drop(channels.writer.send(ToWriter::Installed { zxid, index })),
             Effect::Drop(garbage) => drop(channels.writer.send(ToWriter::Drop(garbage))),
             Effect::Receive(receive) => drop(channels.snapshot_receiver.send(ToSnapshotReceiver::Receive(receive))),
             Effect::NoteStateCorrupt(reason) => drop(channels.snapshot_receiver.send(ToSnapshotReceiver::Note(reason))),

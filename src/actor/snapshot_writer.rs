@@ -12,7 +12,9 @@ use corral_core::sequencer::FrozenState;
 use corral_core::snapshot::{Snapshot, SnapshotFault, SnapshotMerger, section_bits_for};
 use corral_engine::{CorruptState, Event, Finding, WrittenSnapshot};
 use corral_storage::snapshot::Pace;
-use corral_storage::{MmapDisk, SnapshotError, SnapshotHead, SnapshotWriter, list_snapshots, purge, snapshot_index};
+use corral_storage::{
+    MmapDisk, SnapshotError, SnapshotHead, SnapshotWriter, kept_snapshots, purge, remove_unfinished, snapshot_index,
+};
 
 use crate::data::lenders::Lenders;
 use crate::data::snapshots::{SECTION_META, SECTION_NODES, load};
@@ -41,16 +43,26 @@ pub(crate) struct SnapshotSettings {
     pub(crate) purge: bool,
 }
 
-/// Runs until every sender is gone.
+/// Zxid and log index of a snapshot.
+type Place = (u64, u64);
+
+/// Runs until every sender is gone. `served` is the snapshot that the server has started from, if that is to be trusted.
 pub(crate) fn run(
     disk: &MmapDisk,
     settings: &SnapshotSettings,
+    served: Option<Place>,
     snapshots: &Stopwatch,
     inbox: &flume::Receiver<ToWriter>,
     consensus: &Post<ToConsensus>,
     lenders: &Lenders,
 ) {
     lower_priority();
+    if let Err(error) = remove_unfinished(disk) {
+        tracing::warn!("cannot remove a snapshot that an earlier process left unfinished: {error}");
+    }
+    // The newest snapshot that is known to be whole.
+    let mut newest = served;
+    remove_old(disk, settings, newest);
     // The snapshot whose changes are not to be trusted, and why. Nothing is written of a state above it.
     let mut spoilt: Option<(Weak<Snapshot>, CorruptState)> = None;
     let mut shortage = Shortage::default();
@@ -81,6 +93,10 @@ pub(crate) fn run(
                 continue;
             }
             ToWriter::Drop(garbage) => drop(garbage),
+            ToWriter::Installed { zxid, index } => {
+                newest = newest.max(Some((zxid, index)));
+                remove_old(disk, settings, newest);
+            }
             ToWriter::Replaced { snapshot, by, installs } => {
                 if let Err(found) = look_again(&snapshot) {
                     spoilt = Some((by, found.clone()));
@@ -90,7 +106,10 @@ pub(crate) fn run(
                 lenders.add(snapshot.lender());
             }
             ToWriter::Write(state) => {
-                let (index, below) = (state.index, Arc::downgrade(&state.snapshot));
+                let (place, below) = ((state.zxid.0, state.index), Arc::downgrade(&state.snapshot));
+                let index = state.index;
+                // They may be what takes the space.
+                remove_old(disk, settings, newest);
                 let known = spoilt.as_ref().filter(|(snapshot, _)| snapshot.ptr_eq(&below));
                 let written = match known {
                     Some((_, distrust)) => Err(NotWritten::Damaged(distrust.clone())),
@@ -98,7 +117,10 @@ pub(crate) fn run(
                 };
                 let was_tried = !matches!(written, Err(NotWritten::Waits(_)));
                 let outcome = match written {
-                    Ok(written) => Event::SnapshotWritten(written),
+                    Ok(written) => {
+                        newest = newest.max(Some(place));
+                        Event::SnapshotWritten(written)
+                    }
                     Err(failure) => {
                         let mut found = None;
                         match failure {
@@ -122,6 +144,14 @@ pub(crate) fn run(
             }
         }
         (asked, due) = (false, Instant::now() + GIVE_BACK_AFTER);
+    }
+}
+
+/// Removes the snapshots that are too old to be kept beside the newest one, if that is wanted.
+fn remove_old(disk: &MmapDisk, settings: &SnapshotSettings, newest: Option<Place>) {
+    let Some(newest) = newest.filter(|_| settings.purge) else { return };
+    if let Err(error) = purge(disk, newest, settings.retained) {
+        tracing::warn!("cannot remove old snapshots: {error}");
     }
 }
 
@@ -242,7 +272,7 @@ pub(crate) fn write(
     let name = written.and_then(|()| file.finish()).map_err(|error| NotWritten::at(bytes, &error))?;
     let snapshot =
         load(disk, &name.file, 1, &AtomicU64::new(0)).map_err(|unusable| NotWritten::Failed(unusable.to_string()))?;
-    let log_from = retire(disk, settings, index).map_err(NotWritten::failed)?;
+    let log_from = retire(disk, settings, (zxid.0, index)).map_err(NotWritten::failed)?;
     let took = started.elapsed();
     snapshots.note(took);
     let took_ms = took.as_millis();
@@ -264,16 +294,16 @@ fn pace() -> Pace {
 
 /// Removes old snapshots if that is wanted, and says from where on the log is needed: after the oldest snapshot that
 /// stays, so that a damaged newest snapshot can be done without.
-fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: u64) -> std::io::Result<u64> {
+fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: Place) -> std::io::Result<u64> {
     if settings.purge {
-        purge(disk, settings.retained)?;
+        purge(disk, newest, settings.retained)?;
     }
-    let names: Vec<_> = list_snapshots(disk)?.into_iter().take(settings.retained).collect();
+    let names = kept_snapshots(disk, newest, settings.retained)?;
     if names.len() < 2 && settings.retained > 1 {
         // The first snapshot of all: what stands in for a second one is the whole log.
         return Ok(1);
     }
-    let mut oldest = newest;
+    let mut oldest = newest.1;
     for name in names {
         match snapshot_index(disk, &name) {
             Ok(index) => oldest = oldest.min(index),
@@ -296,7 +326,7 @@ mod tests {
     use corral_core::shared::Data;
     use corral_core::view::View;
     use corral_core::znode::{Acl, NodeStat, Znode};
-    use corral_storage::SyncRecipe;
+    use corral_storage::{SyncRecipe, list_snapshots};
 
     use super::*;
     use crate::runtime::mailbox::{Bell, mailbox};
@@ -323,9 +353,30 @@ mod tests {
         let (consensus, told) = mailbox(&Bell::new().expect("a bell"));
         messages.into_iter().for_each(|message| to_writer.send(message).expect("it is taken"));
         drop(to_writer);
-        run(disk, &SETTINGS, &Stopwatch::default(), &inbox, &consensus, &lenders);
+        run(disk, &SETTINGS, None, &Stopwatch::default(), &inbox, &consensus, &lenders);
         let event = |told| if let ToConsensus::Event(event) = told { Some(event) } else { None };
         (told.try_iter().filter_map(event).collect(), lenders)
+    }
+
+    #[test]
+    fn old_snapshots_go_at_the_start_and_after_an_install() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = MmapDisk::open(directory.path(), SyncRecipe::default()).expect("it opens");
+        for index in 1..=5 {
+            write(&disk, &SETTINGS, &Stopwatch::default(), above(first(), index)).expect("written");
+        }
+        let left_by = |served, installed: Option<u64>| {
+            let (settings, (to_writer, inbox)) = (SnapshotSettings { retained: 2, purge: true }, flume::unbounded());
+            let (consensus, _told) = mailbox(&Bell::new().expect("a bell"));
+            let message = installed.map(|index| ToWriter::Installed { zxid: 0, index });
+            message.into_iter().for_each(|message| to_writer.send(message).expect("it is taken"));
+            drop(to_writer);
+            run(&disk, &settings, served, &Stopwatch::default(), &inbox, &consensus, &Lenders::default());
+            list_snapshots(&disk).expect("a list").iter().map(|name| name.index).collect::<Vec<_>>()
+        };
+        assert_eq!(left_by(None, None), [5, 4, 3, 2, 1], "none is known to be whole");
+        assert_eq!(left_by(Some((0, 3)), None), [5, 4, 3, 2], "newer ones were passed over");
+        assert_eq!(left_by(Some((0, 3)), Some(5)), [5, 4]);
     }
 
     #[test]

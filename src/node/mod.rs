@@ -252,7 +252,7 @@ fn start_threads(
     signals: &Signals,
 ) -> Result<thread::JoinHandle<()>, Fault> {
     let settings_of_engine = ensemble::settings(&context.config, plan.shards(), &recovery, context.remembered.clone());
-    let Recovery { replica, log, disk, frozen, .. } = recovery;
+    let Recovery { replica, log, disk, frozen, offered, distrusted, .. } = recovery;
     let boxes = &context.boxes;
     let limits = Limits {
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
@@ -270,6 +270,8 @@ fn start_threads(
     }
     let snapshots = &context.config.snapshot;
     let settings = SnapshotSettings { retained: snapshots.snapshots_retained as usize, purge: snapshots.purge };
+    // While the state is not trusted, an older snapshot may be the better one.
+    let served = offered.filter(|_| distrusted.is_none()).map(|offered| (offered.zxid, offered.index));
     let (inbox, consensus) = (boxes.writer.1.clone(), boxes.consensus.0.clone());
     let gauges = Arc::clone(&context.gauges);
     let scrub = &context.config.scrub;
@@ -283,7 +285,7 @@ fn start_threads(
     let scrubber = Scrubber::new(disk.clone(), settings_of_scrub, gauges_of_scrub, to_consensus, Arc::clone(&lenders));
     let asked = boxes.scrub.1.clone();
     start_pinned("scrubber", plan.control_cpu, move || scrubber.run(&asked))?;
-    let write = move || snapshot_writer::run(&disk, &settings, &gauges.snapshots, &inbox, &consensus, &lenders);
+    let write = move || snapshot_writer::run(&disk, &settings, served, &gauges.snapshots, &inbox, &consensus, &lenders);
     start_pinned("snapshots", plan.control_cpu, write)?;
 
     let (inbox, consensus, endings) = (boxes.log.1.clone(), boxes.consensus.0.clone(), boxes.endings.0.clone());

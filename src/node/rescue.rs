@@ -104,12 +104,12 @@ impl Survivor {
             }
         };
         let frozen = self.sequencer.freeze(Millis(0), members);
-        let settings = SnapshotSettings { retained: 1, purge: false };
+        let (place, settings) = ((frozen.zxid.0, frozen.index), SnapshotSettings { retained: 1, purge: false });
         let failed = |reason: NotWritten| {
             Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {}", reason.text()))
         };
         snapshot_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), frozen).map_err(failed)?;
-        let purged = purge(&self.opened.disk, 1);
+        let purged = purge(&self.opened.disk, place, 1);
         purged.map_err(|error| {
             let sentence = format!("it is done, but older snapshots cannot be removed: {error}; remove them by hand");
             Fault::new(ExitCode::StorageUnavailable, sentence)

@@ -171,8 +171,8 @@ def resume(member):
     os.kill(member.process.pid, signal.SIGCONT)
 
 
-def says(member, words):
-    wait_until(lambda: words in member.log(), f"it says {words!r}")
+def says(member, words, times=1):
+    wait_until(lambda: member.log().count(words) >= times, f"it says {words!r}")
 
 
 def empty(member):

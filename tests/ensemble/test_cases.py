@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
-from ensemble.cluster import FOLLOWING, LEADING, mode_of, pause, resume
+from ensemble.cluster import CALM, FOLLOWING, LEADING, Ensemble, mode_of, pause, resume, says
 from ensemble.sessions import connect, connect_to_new_leader, root, seen, write_behind
 from support import jute
 from support.client import Closed, exists_or_none
@@ -127,6 +127,27 @@ def test_killed_while_taking_over_a_snapshot(ensemble, only_corral):
         for number in range(SNAPSHOT_WRITES):
             assert client.get(f"{top}/{number}")[0] == b"%d" % number + b"x" * SNAPSHOT_BYTES, f"znode {number}"
             client.delete(f"{top}/{number}")
+
+
+def test_a_received_snapshot_replaces_older_ones(run_ensemble, options, only_corral):
+    """A server that was given a snapshot after each outage kept all of them, until its disk was full."""
+    # No snapshot but those that this test asks for.
+    settings = {"snapshot.floor_bytes": 1 << 40, "snapshot.log_bytes_max": 0, "snapshot.interval_max_ms": 0, "snapshot.snapshots_retained": 1}
+    ensemble = run_ensemble(Ensemble(options.server, shards=options.shards, settings={**CALM, **settings}))
+    top, victim, leader = root(ensemble, "outages"), ensemble.followers()[0], ensemble.leader()
+    others = [member for member in ensemble.members if member is not victim]
+    for outage in (1, 2):
+        victim.kill()
+        with connect(leader) as client:
+            for number in range(SNAPSHOT_WRITES):
+                client.create(f"{top}/{outage}-{number}", b"x" * SNAPSHOT_BYTES)
+        for member in others:
+            member.process.send_signal(signal.SIGUSR1)
+            says(member, "snapshot written", outage)
+        victim.launch()
+        says(victim, "snapshot installed", outage)
+    wait_until(lambda: len(list((victim.directory / "data").glob("image-*.img"))) == 1, "one snapshot is left")
+    equal(len(seen(victim, f"{top}/2-0")), SNAPSHOT_BYTES)
 
 
 def test_a_lost_snapshot_is_never_an_empty_tree(ensemble, only_corral):

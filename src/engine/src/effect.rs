@@ -51,6 +51,13 @@ pub enum Effect {
         /// How many snapshots of other servers were installed before.
         installs: u64,
     },
+    /// Another server's snapshot is installed: snapshots that are too old to be kept beside it are deleted.
+    Installed {
+        /// Zxid of its state.
+        zxid: u64,
+        /// Index of the last entry that it contains.
+        index: u64,
+    },
     /// Drops this on a thread that no client waits for.
     Drop(Garbage),
     /// Writes another server's snapshot beside this server's own. The driver reports [`crate::Event::Incoming`] when

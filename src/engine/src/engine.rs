@@ -583,6 +583,7 @@ impl<M: Replicated> Engine<M> {
         self.replica.installed(index);
         self.replica.compact(index, Term(loaded.term));
         self.out.status.served_snapshot = loaded.index;
+        self.out.push(Effect::Installed { zxid: loaded.zxid, index: loaded.index });
         let (parts, mut context) = self.parts(now);
         parts.repair.end(&mut context);
         if let Some(peers) = &mut self.peers {

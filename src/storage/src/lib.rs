@@ -36,8 +36,8 @@ pub use mapping::end_on_lost_page;
 pub use mmap_disk::{Access, DiskError, MmapDisk, SyncRecipe};
 pub use sim_disk::SimDisk;
 pub use snapshot::{
-    SnapshotError, SnapshotFile, SnapshotHead, SnapshotName, SnapshotReceiver, SnapshotWriter, list_snapshots, purge,
-    remove_incoming, scrub_snapshot, snapshot_index, snapshot_name,
+    SnapshotError, SnapshotFile, SnapshotHead, SnapshotName, SnapshotReceiver, SnapshotWriter, kept_snapshots,
+    list_snapshots, purge, remove_incoming, remove_unfinished, scrub_snapshot, snapshot_index, snapshot_name,
 };
 
 const _: () = assert!(usize::BITS == 64, "segment and snapshot offsets are held in usize");

@@ -14,7 +14,7 @@ mod writer;
 
 pub use error::SnapshotError;
 pub use format::SnapshotHead;
-pub use names::{SnapshotName, list_snapshots, purge, snapshot_name};
+pub use names::{SnapshotName, kept_snapshots, list_snapshots, purge, remove_unfinished, snapshot_name};
 pub use reader::SnapshotFile;
 pub use receiver::{SnapshotReceiver, remove_incoming};
 pub use scrub::{scrub_snapshot, snapshot_index};

@@ -216,6 +216,7 @@ impl World {
                 self.note(format_args!("snapshot of {} begins", frozen.zxid));
                 self.mail(Channel::ConsensusToWriter, Inner::ToWriter(frozen));
             }
+            Effect::Installed { zxid, index } => self.purge((zxid, index))?,
             Effect::Replaced { .. } | Effect::Drop(_) | Effect::Flush => {}
             Effect::Receive(receive) => self.mail(Channel::ConsensusToReceiver, Inner::ToReceiver(receive)),
             Effect::NoteStateCorrupt(reason) => {

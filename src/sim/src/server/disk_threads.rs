@@ -5,7 +5,7 @@ use corral_core::sequencer::FrozenState;
 use corral_core::snapshot::{SnapshotFault, SnapshotMerger, section_bits_for};
 use corral_engine::{CorruptState, Event, Finding, ToLog, WrittenSnapshot};
 use corral_storage::log::LogError;
-use corral_storage::{SimDisk, SnapshotFile, SnapshotHead, SnapshotWriter, list_snapshots, purge};
+use corral_storage::{SimDisk, SnapshotFile, SnapshotHead, SnapshotWriter, kept_snapshots, purge};
 
 use super::Inner;
 use super::recovery::{SECTION_META, SECTION_NODES, load, text};
@@ -188,6 +188,15 @@ impl World {
         self.writer_says(index, written.map_err(|reason| (reason, None)))
     }
 
+    /// A snapshot of another server is installed at this place: no more stay than are kept.
+    pub(super) fn purge(&mut self, place: (u64, u64)) -> Checked {
+        let (node, kept) = (&mut self.nodes[self.at], self.options.snapshots_retained);
+        match purge(&node.disk, place, kept) {
+            Err(error) if node.disk_stops => self.disk_failed(&text(error)),
+            _ => Ok(()),
+        }
+    }
+
     fn writer_says(&mut self, index: u64, written: Result<WrittenSnapshot, Failed>) -> Checked {
         if let Err((what, Some(_))) = &written {
             self.counts.found += 1;
@@ -242,9 +251,10 @@ fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenSnap
     let HalfWritten { file, index, term } = half;
     let name = file.finish().map_err(text)?;
     let loaded = load(disk, &name.file)?;
-    purge(disk, retained).map_err(text)?;
+    let place = (name.zxid, name.index);
+    purge(disk, place, retained).map_err(text)?;
     let mut oldest = index;
-    for name in list_snapshots(disk).map_err(text)?.into_iter().take(retained) {
+    for name in kept_snapshots(disk, place, retained).map_err(text)? {
         oldest = oldest.min(SnapshotFile::open(disk, &name.file).map_err(text)?.head().index);
     }
     Ok(WrittenSnapshot { snapshot: loaded.snapshot, bytes: loaded.bytes, index, term, log_from: oldest + 1 })

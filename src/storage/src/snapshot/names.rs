@@ -31,25 +31,42 @@ pub fn list_snapshots<D: Disk>(disk: &D) -> io::Result<Vec<SnapshotName>> {
     Ok(snapshots)
 }
 
-/// Removes all but the `keep` newest snapshots, and what an interrupted writer left. Returns how many snapshots it removed.
+/// Lists `keep` snapshots, at least one, from the one at `newest` (zxid, index) on backwards; newest first. Newer ones do not
+/// count: nothing says that they are whole.
 ///
-/// At least one snapshot stays. Call it on the writer's thread, after the newest has been verified. A removed snapshot that
-/// is still mapped stays readable until it is dropped.
+/// # Errors
+/// If the directory cannot be read.
+pub fn kept_snapshots<D: Disk>(disk: &D, newest: (u64, u64), keep: usize) -> io::Result<Vec<SnapshotName>> {
+    let upto = list_snapshots(disk)?.into_iter().filter(|name| (name.zxid, name.index) <= newest);
+    Ok(upto.take(keep.max(1)).collect())
+}
+
+/// Removes the snapshots that are older than all of [`kept_snapshots`]. Returns how many it removed.
+///
+/// `newest` must have been verified. A removed snapshot that is still mapped stays readable until it is dropped.
 ///
 /// # Errors
 /// If the directory cannot be read or changed.
-pub fn purge<D: Disk>(disk: &D, keep: usize) -> io::Result<usize> {
-    let old: Vec<_> = list_snapshots(disk)?.into_iter().skip(keep.max(1)).collect();
-    for snapshot in &old {
-        disk.remove(&snapshot.file)?;
+pub fn purge<D: Disk>(disk: &D, newest: (u64, u64), keep: usize) -> io::Result<usize> {
+    let kept = kept_snapshots(disk, newest, keep)?;
+    let Some(oldest) = kept.last().map(|name| (name.zxid, name.index)) else { return Ok(0) };
+    let old = list_snapshots(disk)?.into_iter().filter(|name| (name.zxid, name.index) < oldest);
+    let removed = old.map(|name| disk.remove(&name.file)).collect::<io::Result<Vec<()>>>()?.len();
+    if removed > 0 {
+        disk.sync_dir()?;
     }
-    for name in disk.list()? {
-        if name.strip_suffix(TEMPORARY_SUFFIX).and_then(place_in).is_some() {
-            disk.remove(&name)?;
-        }
-    }
-    disk.sync_dir()?;
-    Ok(old.len())
+    Ok(removed)
+}
+
+/// Removes what an interrupted writer left. Call it before a writer begins.
+///
+/// # Errors
+/// If the directory cannot be read or changed.
+pub fn remove_unfinished<D: Disk>(disk: &D) -> io::Result<()> {
+    let is_unfinished = |name: &String| name.strip_suffix(TEMPORARY_SUFFIX).and_then(place_in).is_some();
+    let left: Vec<_> = disk.list()?.into_iter().filter(is_unfinished).collect();
+    left.iter().try_for_each(|name| disk.remove(name))?;
+    if left.is_empty() { Ok(()) } else { disk.sync_dir() }
 }
 
 /// File name of the snapshot at `zxid` that ends with the log entry `index`.

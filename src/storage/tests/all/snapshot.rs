@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use corral_storage::{
     Disk, SimDisk, SnapshotError, SnapshotFile, SnapshotHead, SnapshotName, SnapshotWriter, list_snapshots, purge,
-    scrub_snapshot, snapshot_index, snapshot_name,
+    remove_unfinished, scrub_snapshot, snapshot_index, snapshot_name,
 };
 
 const HEAD: SnapshotHead = SnapshotHead { zxid: 0x2_0000_0007, term: 2, index: 40, seed: 0xFEED };
@@ -181,9 +181,13 @@ fn snapshots_are_listed_newest_first_and_purged_oldest_first() {
     let zxids =
         |disk: &SimDisk| list_snapshots(disk).expect("lists").iter().map(|snapshot| snapshot.zxid).collect::<Vec<_>>();
     assert_eq!(zxids(&disk), [0x1_0000_0000, 7, 3]);
-    assert_eq!(purge(&disk, 2).expect("purges"), 1);
-    assert_eq!(purge(&disk, 0).expect("keeps one"), 1);
+    assert_eq!(purge(&disk, (7, HEAD.index), 2).expect("keeps two and what is newer"), 0);
+    assert_eq!(purge(&disk, (7, HEAD.index), 1).expect("keeps one and what is newer"), 1);
+    assert_eq!(zxids(&disk), [0x1_0000_0000, 7]);
+    assert_eq!(purge(&disk, (0x1_0000_0000, HEAD.index), 0).expect("keeps one"), 1);
+    assert_eq!(purge(&disk, (1, HEAD.index), 1).expect("keeps what is newer"), 0);
     assert_eq!(zxids(&disk), [0x1_0000_0000]);
+    remove_unfinished(&disk).expect("removes");
     assert!(disk.content("image-0000000000000009.img.tmp").is_none());
 }
 
@@ -242,7 +246,11 @@ fn a_power_cut_at_any_step_leaves_a_whole_snapshot_or_none() {
                     writer.section(kind, &content)?;
                 }
                 writer.finish()?;
-                purge(&disk, 1).map_err(|source| SnapshotError::Io { file: String::new(), what: "purge", source })?;
+                purge(&disk, (HEAD.zxid, HEAD.index), 1).map_err(|source| SnapshotError::Io {
+                    file: String::new(),
+                    what: "purge",
+                    source,
+                })?;
                 Ok(())
             })();
             stopped = outcome.is_err();
