@@ -99,7 +99,7 @@ fn is_of_myid(draft: &mut Draft, source: &Source, place: &str, text: Option<Stri
 }
 
 /// The address for clients that stands in the list counts where nothing else is said, and must not contradict a zoo.cfg.
-fn client_addr(draft: &mut Draft, own: &Member) {
+pub(crate) fn client_addr(draft: &mut Draft, own: &Member) {
     let Some((host, port)) = &own.client else { return };
     let place = draft.quorum.places.get(&own.id).cloned().unwrap_or_else(|| "ensemble.servers".to_owned());
     let key = format!("server.{}", own.id);

@@ -141,7 +141,15 @@ fn what_is_warned_of() {
         "server.1=127.0.0.1:1:2\nserver.2=127.0.0.1:2:2|127.0.0.2:2:2\n",
         "zoo.cfg:4: server 2 has several addresses; only 127.0.0.1:2:2 is used",
     );
-    check("server.1=a:2888:3888", "only one server is listed, so it runs alone and server.1 is ignored");
+    let (_dir, alone) = load_in(&[("zoo.cfg", "dataDir=DIR\nserver.1=127.0.0.1:2888:3888;127.0.0.1:2191")], &[]);
+    let alone = alone.expect("its line has an address for clients");
+    assert_eq!(alone.config.server.client_addr.to_string(), "127.0.0.1:2191");
+    assert!(
+        alone.warnings[0].ends_with("server.1 is ignored, but for its address for clients"),
+        "{:?}",
+        alone.warnings
+    );
+    check("server.1=a:2888:3888", "only one server is listed: it runs alone, and server.1 is ignored");
     check(
         "server.1=a:2888:3888\nsslQuorum=true\ngroup.1=1",
         "zoo.cfg keys that a standalone server ignores, as ZooKeeper's does: sslQuorum",

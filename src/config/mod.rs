@@ -140,7 +140,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded
         require(&mut draft, "server.client_addr", "clientPort", "--client-addr");
     }
     if draft.problems.is_empty() {
-        derive(&mut draft);
+        derive(&mut draft, format);
         check(&mut draft);
         ensemble::check(&mut draft);
     }
@@ -172,7 +172,7 @@ fn require(draft: &mut Draft, path: &str, zoo_key: &str, flag: &str) {
 }
 
 /// Replaces the values that stand for "derive it" by what they derive to.
-fn derive(draft: &mut Draft) {
+fn derive(draft: &mut Draft, format: Format) {
     let tick_ms = draft.config.server.tick_time_ms;
     let sessions = &mut draft.config.sessions;
     if sessions.timeout_min_ms == 0 {
@@ -182,6 +182,14 @@ fn derive(draft: &mut Draft) {
     if sessions.timeout_max_ms == 0 {
         sessions.timeout_max_ms = tick_ms.saturating_mul(20);
         draft.sources.insert("sessions.timeout_max_ms", Source::Derived("20 x server.tick_time_ms"));
+    }
+    let frames_bytes = FRAMES_PER_SEGMENT_MIN * u64::from(draft.config.limits.frame_bytes_max);
+    let source = draft.source("log.segment_bytes");
+    // In a zoo.cfg, preAllocSize bounds nothing: ZooKeeper makes its files longer.
+    let may_grow = source == Source::Default || (format == Format::ZooCfg && matches!(source, Source::Line(_)));
+    if may_grow && draft.config.log.segment_bytes < frames_bytes {
+        draft.config.log.segment_bytes = frames_bytes.next_multiple_of(PAGE_BYTES);
+        draft.sources.insert("log.segment_bytes", Source::Derived("4 x limits.frame_bytes_max"));
     }
     draft.config.log.segment_bytes -= draft.config.log.segment_bytes % PAGE_BYTES;
     if draft.config.server.log_dir.as_os_str().is_empty() {

@@ -97,7 +97,7 @@ fn zoo_section(page: &mut String) {
     page.push_str(
         "\n## zoo.cfg\n\nThe format is Java's properties. `dataDir` and `clientPort` are required, as in ZooKeeper, \
         unless `--data-dir` and \
-         `--client-addr` are given. Three defaults are ZooKeeper's own when the file does not name the key: \
+         `--client-addr` are given. A `server.N` line with the port for clients stands in for `clientPort`. Three defaults are ZooKeeper's own when the file does not name the key: \
          `tickTime` 3000, \
          `extendedTypesEnabled` false, and clients of every IPv4 network are served when there is no \
          `clientPortAddress`. \

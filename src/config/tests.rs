@@ -128,8 +128,8 @@ fn contradictions() {
     );
     check_bad(
         "c.toml",
-        "[limits]\nframe_bytes_max = 67108864",
-        &["default: log.segment_bytes: 67108864 is less than four"],
+        "[limits]\nframe_bytes_max = 67108864\n[log]\nsegment_bytes = 67108864",
+        &["c.toml:4: log.segment_bytes: 67108864 is less than four"],
     );
     check_bad(
         "c.toml",
@@ -224,7 +224,7 @@ proptest! {
         for format in [Format::Toml, Format::ZooCfg] {
             let mut draft = read_text_as(format, &text);
             ensemble::settle(&mut draft, &missing);
-            derive(&mut draft);
+            derive(&mut draft, format);
             check(&mut draft);
             ensemble::check(&mut draft);
             if let Ok(loaded) = finish(draft) {
@@ -300,6 +300,10 @@ fn zoo_values_are_mapped() {
     check_zoo("maxClientCnxns=0", "limits.connections_per_ip_max", ("0", line.clone()));
     check_zoo("maxCnxns=500", "limits.connections_max", ("500", line.clone()));
     check_zoo("jute.maxbuffer=0x3fffff", "limits.frame_bytes_max", ("4194303", line.clone()));
+    let grown = ("200003584", Source::Derived("4 x limits.frame_bytes_max"));
+    check_zoo("jute.maxbuffer=50000000", "log.segment_bytes", grown.clone());
+    check_zoo("jute.maxbuffer=50000000\npreAllocSize=65536", "log.segment_bytes", grown);
+    check_zoo("jute.maxbuffer=2147483647", "limits.frame_bytes_max", ("67108864", line.clone()));
     check_zoo("globalOutstandingLimit=0", "limits.requests_in_flight_per_connection_max", ("1", line.clone()));
     check_zoo("preAllocSize=65536", "log.segment_bytes", ("67108864", line.clone()));
     check_zoo("preAllocSize=100", "log.segment_bytes", ("4194304", line.clone()));
@@ -361,7 +365,6 @@ fn zoo_wrong_values() {
     check_zoo_bad("enforce.auth.enabled=true", &["zoo.cfg:3: enforce.auth.enabled: \"true\" is refused"]);
     check_zoo_bad("autopurge.purgeInterval=daily", &["zoo.cfg:3: autopurge.purgeInterval: \"daily\" is no whole"]);
     check_zoo_bad("dataLogDir=", &["zoo.cfg:3: dataLogDir: the value is empty"]);
-    check_zoo_bad("jute.maxbuffer=1", &["zoo.cfg:3: jute.maxbuffer: 1 is too small"]);
     check_zoo_bad("x=\\u12", &["zoo.cfg:3: a \\u is not followed by four hexadecimal digits"]);
     check_zoo_bad("minSessionTimeout=9\nmaxSessionTimeout=8", &["zoo.cfg:3: sessions.timeout_min_ms: 9 is above"]);
     check_zoo_bad("tickTime=a\nskipACL=b", &["zoo.cfg:3: tickTime", "zoo.cfg:4: skipACL"]);
@@ -400,6 +403,7 @@ fn zoo_warnings_name_the_keys_once() {
         "preAllocSize=1",
         &["zoo.cfg:3: preAllocSize: log.segment_bytes = 1024 is out of range; 4194304 is used"],
     );
+    check_zoo_warning("jute.maxbuffer=1", &["limits.frame_bytes_max = 1 is out of range; 1024 is used"]);
     check_zoo_warning("autopurge.snapRetainCount=0", &["snapshot.snapshots_retained = 0 is out of range; 1 is used"]);
     check_zoo_warning(&"k\u{1b}[31m=1".replace('1', "2"), &["knows are ignored: k\\u{1b}[32m"]);
 }
@@ -418,6 +422,10 @@ fn keys_of_corral_in_a_zoo_cfg_end_the_start() {
 /// They were ignored with a warning, and the server went on without the protection.
 #[test]
 fn zoo_keys_that_demand_protection_end_the_start() {
+    for key in ["ssl.keyStore.password", "ssl.trustStore.pasword"] {
+        let told = format!("zoo.cfg:3: {key}: the line asks for TLS on a port for clients");
+        check_zoo_bad(&format!("{key}=secret"), &[&told]);
+    }
     let refused = "which is not served; drop the line";
     for (line, key) in [
         ("requireClientAuthScheme=sasl", "requireClientAuthScheme"),

@@ -110,7 +110,7 @@ fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered
     let source = Source::Line(*line);
     let outcome = match zoo_keys::rule(key) {
         None => return unknown(property, draft, gathered),
-        Some(Rule::Demand { off, what, remedy }) => demanded(value, off, what, remedy),
+        Some(Rule::Demand { off, what, remedy }) => demanded(property, off, what, remedy),
         Some(Rule::Ensemble(_)) => return gathered.ensemble.key(property),
         Some(Rule::Meaningless | Rule::NotOffered)
             if !zoo_keys::is_listed(key) && protection_meant(key, value).is_some() =>
@@ -153,7 +153,7 @@ fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered
             Some(None) => Ok(()),
             None => {
                 let what = "an authentication provider that this server does not have";
-                demanded(value, &[], what, "drop the line, if no ACL has the provider's scheme")
+                demanded(property, &[], what, "drop the line, if no ACL has the provider's scheme")
             }
         },
         Some(Rule::DynamicFile) => gathered.ensemble.dynamic_file(value, draft, read_file),
@@ -169,11 +169,15 @@ fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered
 }
 
 /// A key that demands protection which this server does not give. To go on without it would be worse than not to start.
-fn demanded(value: &str, off: &[&str], what: &str, remedy: &str) -> Result<(), Rejection> {
+fn demanded(property: &Property, off: &[&str], what: &str, remedy: &str) -> Result<(), Rejection> {
+    let Property { key, value, .. } = property;
     if off.iter().any(|off| value.trim().eq_ignore_ascii_case(off)) {
         return Ok(());
     }
-    Err(Rejection::new(format!("{:?} asks for {what}, which is not served", shortened(value)), remedy))
+    // Messages go to logs, and passwords must not: those of key stores are such keys.
+    let is_secret = key.to_ascii_lowercase().starts_with("ssl");
+    let shown = if is_secret { "the line".to_owned() } else { format!("{:?}", shortened(value)) };
+    Err(Rejection::new(format!("{shown} asks for {what}, which is not served"), remedy))
 }
 
 /// A key that ZooKeeper does not know. It is ignored as ZooKeeper ignores it, unless protection is meant.
@@ -198,7 +202,7 @@ fn unknown(property: &Property, draft: &mut Draft, gathered: &mut Gathered) {
         return gathered.ensemble.misspelled(property, meant);
     }
     let refused = match near.and_then(zoo_keys::rule) {
-        Some(Rule::Demand { off, what, remedy }) => demanded(value, off, what, remedy).err(),
+        Some(Rule::Demand { off, what, remedy }) => demanded(property, off, what, remedy).err(),
         Some(Rule::Only { value: only, reason }) if !value.eq_ignore_ascii_case(only) => {
             Some(Rejection::new(format!("{:?} is refused: {reason}", shortened(value)), "drop the line"))
         }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::config::ensemble::client_addr;
 use crate::config::file::ReadFile;
 use crate::config::members::{Member, Members, id_of, role_of};
 use crate::config::problem::{Draft, Source, nearest, shortened};
@@ -120,8 +121,15 @@ impl Found {
         if !members.is_ensemble() {
             if let Some(member) = members.0.first() {
                 let place = draft.quorum.places.get(&member.id).cloned().unwrap_or_default();
+                let is_needed = draft.source("server.client_addr") == Source::ZooKeeperDefault;
+                if is_needed {
+                    client_addr(draft, member);
+                }
                 let id = member.id;
-                draft.warn(format!("{place}: only one server is listed, so it runs alone and server.{id} is ignored"));
+                let rest = if is_needed && member.client.is_some() { ", but for its address for clients" } else { "" };
+                draft.warn(format!(
+                    "{place}: only one server is listed: it runs alone, and server.{id} is ignored{rest}"
+                ));
             }
             for (Property { key, line, .. }, near) in &self.misspelled {
                 let place = draft.place(&Source::Line(*line));

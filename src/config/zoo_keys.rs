@@ -115,7 +115,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("nio.sessionlessCnxnTimeout", number("sessions.sessionless_timeout_ms")),
     ("maxClientCnxns", number("limits.connections_per_ip_max")),
     ("maxCnxns", number("limits.connections_max")),
-    ("jute.maxbuffer", number("limits.frame_bytes_max")),
+    ("jute.maxbuffer", tuning("limits.frame_bytes_max", 1)),
     ("globalOutstandingLimit", tuning("limits.requests_in_flight_per_connection_max", 1)),
     ("preAllocSize", tuning("log.segment_bytes", 1024)),
     ("fsync.warningthresholdms", tuning("log.sync_warning_ms", 1)),
