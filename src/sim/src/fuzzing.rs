@@ -93,7 +93,9 @@ fn run_target(target: &Target, corpus: &[Vec<u8>], seed: u64) -> bool {
         Err(failure) => {
             say(&format!("FAIL {} seed {seed}: {}", target.name, failure.reason));
             let (inputs, bytes) = (failure.inputs, failure.input.len());
-            say(&format!("     after {inputs} inputs; shortened to {bytes} bytes. To keep it, add to tests/fuzz/corpus.txt:"));
+            say(&format!(
+                "     after {inputs} inputs; shortened to {bytes} bytes. To keep it, add to tests/fuzz/corpus.txt:"
+            ));
             let (name, hex) = (target.name, to_hex(&failure.input));
             say(&format!("{name} {hex}"));
             say(&format!("repeat: cargo run --profile ci -p corral-sim -- fuzz --target {name} --replay {hex}"));
