@@ -60,12 +60,8 @@ pub(crate) fn run(
     if let Err(error) = remove_unfinished(disk) {
         tracing::warn!("cannot remove a snapshot that an earlier process left unfinished: {error}");
     }
-    // The newest snapshot that is known to be whole.
-    let mut newest = served;
-    remove_old(disk, settings, newest);
-    // The snapshot whose changes are not to be trusted, and why. Nothing is written of a state above it.
-    let mut spoilt: Option<(Weak<Snapshot>, CorruptState)> = None;
-    let mut shortage = Shortage::default();
+    let mut kept = Kept { newest: served, spoilt: None, shortage: Shortage::default() };
+    kept.remove_old(disk, settings);
     let mut asked = false;
     let (mut given_back, mut due) = (Instant::now(), Instant::now() + GIVE_BACK_EVERY);
     loop {
@@ -94,64 +90,82 @@ pub(crate) fn run(
             }
             ToWriter::Drop(garbage) => drop(garbage),
             ToWriter::Installed { zxid, index } => {
-                newest = newest.max(Some((zxid, index)));
-                remove_old(disk, settings, newest);
+                kept.newest = kept.newest.max(Some((zxid, index)));
+                kept.remove_old(disk, settings);
             }
             ToWriter::Replaced { snapshot, by, installs } => {
                 if let Err(found) = look_again(&snapshot) {
-                    spoilt = Some((by, found.clone()));
+                    kept.spoilt = Some((by, found.clone()));
                     let _ = consensus.send(Event::CopiedDamage { found, installs }.into());
                 }
                 // Znodes that were changed meanwhile have their data there still.
                 lenders.add(snapshot.lender());
             }
             ToWriter::Write(state) => {
-                let (place, below) = ((state.zxid.0, state.index), Arc::downgrade(&state.snapshot));
-                let index = state.index;
-                // They may be what takes the space.
-                remove_old(disk, settings, newest);
-                let known = spoilt.as_ref().filter(|(snapshot, _)| snapshot.ptr_eq(&below));
-                let written = match known {
-                    Some((_, distrust)) => Err(NotWritten::Damaged(distrust.clone())),
-                    None => shortage.check(disk, index).and_then(|()| write(disk, settings, snapshots, *state)),
-                };
-                let was_tried = !matches!(written, Err(NotWritten::Waits(_)));
-                let outcome = match written {
-                    Ok(written) => {
-                        newest = newest.max(Some(place));
-                        Event::SnapshotWritten(written)
-                    }
-                    Err(failure) => {
-                        let mut found = None;
-                        match failure {
-                            NotWritten::Damaged(distrust) => {
-                                spoilt = Some((below, distrust.clone()));
-                                found = Some(distrust);
-                            }
-                            NotWritten::NoSpace(bytes, reason) => {
-                                shortage = Shortage { index, bytes, told: Complaint::default() };
-                                not_written(&reason);
-                            }
-                            NotWritten::Waits(reason) => {
-                                shortage.told.again(Instant::now()).into_iter().for_each(|_| not_written(&reason));
-                            }
-                            NotWritten::Failed(reason) => not_written(&reason),
-                        }
-                        Event::SnapshotFailed { index, was_tried, found }
-                    }
-                };
-                let _ = consensus.send(outcome.into());
+                let _ = consensus.send(kept.write(disk, settings, snapshots, *state).into());
             }
         }
         (asked, due) = (false, Instant::now() + GIVE_BACK_AFTER);
     }
 }
 
-/// Removes the snapshots that are too old to be kept beside the newest one, if that is wanted.
-fn remove_old(disk: &MmapDisk, settings: &SnapshotSettings, newest: Option<Place>) {
-    let Some(newest) = newest.filter(|_| settings.purge) else { return };
-    if let Err(error) = purge(disk, newest, settings.retained) {
-        tracing::warn!("cannot remove old snapshots: {error}");
+/// The snapshots on the disk, as far as they concern the writer.
+struct Kept {
+    /// The newest one that is known to be whole.
+    newest: Option<Place>,
+    /// A snapshot with changes that are not to be trusted, and the reason. Nothing is written of a state above it.
+    spoilt: Option<(Weak<Snapshot>, CorruptState)>,
+    shortage: Shortage,
+}
+
+impl Kept {
+    /// Removes the snapshots that are too old to be kept beside the newest one, if that is wanted.
+    fn remove_old(&self, disk: &MmapDisk, settings: &SnapshotSettings) {
+        let Some(newest) = self.newest.filter(|_| settings.purge) else { return };
+        if let Err(error) = purge(disk, newest, settings.retained) {
+            tracing::warn!("cannot remove old snapshots: {error}");
+        }
+    }
+
+    /// Writes a snapshot of this state, if that is possible. Returns the event for the engine.
+    fn write(
+        &mut self,
+        disk: &MmapDisk,
+        settings: &SnapshotSettings,
+        snapshots: &Stopwatch,
+        state: FrozenState,
+    ) -> Event {
+        let (index, zxid, below) = (state.index, state.zxid.0, Arc::downgrade(&state.snapshot));
+        // Their space may be needed.
+        self.remove_old(disk, settings);
+        let known = self.spoilt.as_ref().filter(|(snapshot, _)| snapshot.ptr_eq(&below));
+        let written = match known {
+            Some((_, distrust)) => Err(NotWritten::Damaged(distrust.clone())),
+            None => self.shortage.check(disk, index).and_then(|()| write(disk, settings, snapshots, state)),
+        };
+        let failure = match written {
+            Ok(written) => {
+                self.newest = self.newest.max(Some((zxid, index)));
+                return Event::SnapshotWritten(written);
+            }
+            Err(failure) => failure,
+        };
+        let (was_tried, mut found) = (!matches!(failure, NotWritten::Waits(_)), None);
+        match failure {
+            NotWritten::Damaged(distrust) => {
+                self.spoilt = Some((below, distrust.clone()));
+                found = Some(distrust);
+            }
+            NotWritten::NoSpace(bytes, reason) => {
+                self.shortage = Shortage { index, bytes, told: Complaint::default() };
+                not_written(&reason);
+            }
+            NotWritten::Waits(reason) => {
+                self.shortage.told.again(Instant::now()).into_iter().for_each(|_| not_written(&reason));
+            }
+            NotWritten::Failed(reason) => not_written(&reason),
+        }
+        Event::SnapshotFailed { index, was_tried, found }
     }
 }
 
