@@ -28,6 +28,8 @@ HEARTBEAT_S = 10
 # A command that takes longer hangs.
 COMMAND_LIMIT_S = 1200
 INTERRUPT_LIMIT_S = 60
+# A signal ends the run within this time.
+STOP_LIMIT_S = 15
 # What a command has started may hold its output open for so long after its end.
 OUTPUT_LIMIT_S = 5
 # Of the environment: what would choose other tests, or another form of the lines that are read here.
@@ -67,7 +69,6 @@ class Report:
     seconds: float = 0
     began: float = 0
     status: str = ""
-    is_running: bool = False
     has_ended: bool = False
 
     def skip(self, what, reason):
@@ -107,7 +108,7 @@ class Report:
                         print(text, file=kept, flush=True)
                         if take:
                             take(text)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - raised by the thread that waits
                 failed.append(error)
                 end(process, signal.SIGKILL)
 
@@ -120,7 +121,9 @@ class Report:
             # Whatever it has started ends with it.
             end(process, signal.SIGKILL)
             _running.discard(process)
-        reader.join()
+        reader.join(OUTPUT_LIMIT_S)
+        if reader.is_alive():
+            raise RuntimeError(f"something that {command[0]} has started left its group, and holds its output open")
         if failed:
             raise failed[0]
         return process.returncode, output
@@ -146,7 +149,7 @@ def end(process, number):
 def stop(number, _frame):
     """Ends the run by a signal: interrupts what runs, so that servers and their files go, then ends it."""
     line(f"ended by {signal.Signals(number).name}")
-    until = time.monotonic() + INTERRUPT_LIMIT_S / 4
+    until = time.monotonic() + STOP_LIMIT_S
     processes = list(_running)
     for process in processes:
         end(process, signal.SIGINT)
@@ -171,7 +174,7 @@ class Plan:
                 now = time.monotonic()
                 running = [
                     f"{report.name} runs for {now - report.began:.0f} s{f' ({report.status})' if report.status else ''}"
-                    for report in self.reports if report.is_running
+                    for report in self.reports if report.began and not report.has_ended
                 ]  # fmt: skip
                 line(f"... {now - _begin:4.0f} s  {'; '.join(running) or 'between two steps'}")
 
@@ -180,14 +183,14 @@ class Plan:
         return self.beside([(name, function)])
 
     def run(self, report, function):
-        """Runs a step. One that does not come to its last line counts as failed, see `end`."""
-        name, report.began, report.is_running = report.name, time.monotonic(), True
+        """Runs a step. One that does not come to its last line counts as failed, see `beside`."""
+        name, report.began = report.name, time.monotonic()
         line(f"=== {report.began - _begin:4.0f} s  {name}")
         try:
             function(report)
         except Exception as error:  # noqa: BLE001 - reported as a failure of the step
             report.failures.append(Failure(f"{name}: {type(error).__name__}: {error}", sys.argv[0]))
-        report.is_running, report.seconds = False, time.monotonic() - report.began
+        report.seconds = time.monotonic() - report.began
         outcome = f"{report.passed} passed, {len(report.failures)} failed, {len(report.skipped)} skipped"
         line(f"=== {time.monotonic() - _begin:4.0f} s  {name} took {report.seconds:.0f} s: {outcome}")
         report.has_ended = True
@@ -252,7 +255,7 @@ def binary():
 def complaint():
     """What is wrong about CORRAL_BIN, or None."""
     named = os.environ.get("CORRAL_BIN")
-    if named and not os.access(named, os.X_OK):
+    if named and not (Path(named).is_file() and os.access(named, os.X_OK)):
         return f"CORRAL_BIN is {named}, which is no program; correct it, or unset it to test what is built"
     return None
 
