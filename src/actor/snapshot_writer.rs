@@ -309,10 +309,8 @@ fn pace() -> Pace {
 /// Removes old snapshots if that is wanted, and says from where on the log is needed: after the oldest snapshot that
 /// stays, so that a damaged newest snapshot can be done without.
 fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: Place) -> std::io::Result<u64> {
-    if settings.purge {
-        purge(disk, newest, settings.retained)?;
-    }
-    let names = kept_snapshots(disk, newest, settings.retained)?;
+    let kept = if settings.purge { purge } else { kept_snapshots };
+    let names = kept(disk, newest, settings.retained)?;
     if names.len() < 2 && settings.retained > 1 {
         // The first snapshot of all: what stands in for a second one is the whole log.
         return Ok(1);

@@ -5,7 +5,7 @@ use corral_core::sequencer::FrozenState;
 use corral_core::snapshot::{SnapshotFault, SnapshotMerger, section_bits_for};
 use corral_engine::{CorruptState, Event, Finding, ToLog, WrittenSnapshot};
 use corral_storage::log::LogError;
-use corral_storage::{SimDisk, SnapshotFile, SnapshotHead, SnapshotWriter, kept_snapshots, purge};
+use corral_storage::{SimDisk, SnapshotFile, SnapshotHead, SnapshotWriter, purge};
 
 use super::Inner;
 use super::recovery::{SECTION_META, SECTION_NODES, load, text};
@@ -251,10 +251,8 @@ fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenSnap
     let HalfWritten { file, index, term } = half;
     let name = file.finish().map_err(text)?;
     let loaded = load(disk, &name.file)?;
-    let place = (name.zxid, name.index);
-    purge(disk, place, retained).map_err(text)?;
     let mut oldest = index;
-    for name in kept_snapshots(disk, place, retained).map_err(text)? {
+    for name in purge(disk, (name.zxid, name.index), retained).map_err(text)? {
         oldest = oldest.min(SnapshotFile::open(disk, &name.file).map_err(text)?.head().index);
     }
     Ok(WrittenSnapshot { snapshot: loaded.snapshot, bytes: loaded.bytes, index, term, log_from: oldest + 1 })

@@ -37,25 +37,33 @@ pub fn list_snapshots<D: Disk>(disk: &D) -> io::Result<Vec<SnapshotName>> {
 /// # Errors
 /// If the directory cannot be read.
 pub fn kept_snapshots<D: Disk>(disk: &D, newest: (u64, u64), keep: usize) -> io::Result<Vec<SnapshotName>> {
-    let upto = list_snapshots(disk)?.into_iter().filter(|name| (name.zxid, name.index) <= newest);
-    Ok(upto.take(keep.max(1)).collect())
+    Ok(kept_and_old(disk, newest, keep)?.0)
 }
 
-/// Removes the snapshots that are older than all of [`kept_snapshots`]. Returns how many it removed.
+fn kept_and_old<D: Disk>(
+    disk: &D,
+    newest: (u64, u64),
+    keep: usize,
+) -> io::Result<(Vec<SnapshotName>, Vec<SnapshotName>)> {
+    let mut kept = list_snapshots(disk)?;
+    kept.retain(|name| (name.zxid, name.index) <= newest);
+    let old = kept.split_off(keep.max(1).min(kept.len()));
+    Ok((kept, old))
+}
+
+/// Removes the snapshots that are older than all of [`kept_snapshots`], and returns those.
 ///
 /// `newest` must have been verified. A removed snapshot that is still mapped stays readable until it is dropped.
 ///
 /// # Errors
 /// If the directory cannot be read or changed.
-pub fn purge<D: Disk>(disk: &D, newest: (u64, u64), keep: usize) -> io::Result<usize> {
-    let kept = kept_snapshots(disk, newest, keep)?;
-    let Some(oldest) = kept.last().map(|name| (name.zxid, name.index)) else { return Ok(0) };
-    let old = list_snapshots(disk)?.into_iter().filter(|name| (name.zxid, name.index) < oldest);
-    let removed = old.map(|name| disk.remove(&name.file)).collect::<io::Result<Vec<()>>>()?.len();
-    if removed > 0 {
+pub fn purge<D: Disk>(disk: &D, newest: (u64, u64), keep: usize) -> io::Result<Vec<SnapshotName>> {
+    let (kept, old) = kept_and_old(disk, newest, keep)?;
+    old.iter().try_for_each(|name| disk.remove(&name.file))?;
+    if !old.is_empty() {
         disk.sync_dir()?;
     }
-    Ok(removed)
+    Ok(kept)
 }
 
 /// Removes what an interrupted writer left. Call it before a writer begins.

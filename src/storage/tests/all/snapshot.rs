@@ -181,11 +181,16 @@ fn snapshots_are_listed_newest_first_and_purged_oldest_first() {
     let zxids =
         |disk: &SimDisk| list_snapshots(disk).expect("lists").iter().map(|snapshot| snapshot.zxid).collect::<Vec<_>>();
     assert_eq!(zxids(&disk), [0x1_0000_0000, 7, 3]);
-    assert_eq!(purge(&disk, (7, HEAD.index), 2).expect("keeps two and what is newer"), 0);
-    assert_eq!(purge(&disk, (7, HEAD.index), 1).expect("keeps one and what is newer"), 1);
+    let kept = |newest, keep| {
+        let kept = purge(&disk, (newest, HEAD.index), keep).expect("purges");
+        kept.iter().map(|snapshot| snapshot.zxid).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(7, 2), [7, 3]);
+    assert_eq!(zxids(&disk), [0x1_0000_0000, 7, 3], "what is newer does not count");
+    assert_eq!(kept(7, 1), [7]);
     assert_eq!(zxids(&disk), [0x1_0000_0000, 7]);
-    assert_eq!(purge(&disk, (0x1_0000_0000, HEAD.index), 0).expect("keeps one"), 1);
-    assert_eq!(purge(&disk, (1, HEAD.index), 1).expect("keeps what is newer"), 0);
+    assert_eq!(kept(0x1_0000_0000, 0), [0x1_0000_0000], "one stays");
+    assert_eq!(kept(1, 1), []);
     assert_eq!(zxids(&disk), [0x1_0000_0000]);
     remove_unfinished(&disk).expect("removes");
     assert!(disk.content("image-0000000000000009.img.tmp").is_none());
