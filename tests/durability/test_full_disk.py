@@ -15,7 +15,7 @@ from ensemble.cluster import CALM, Ensemble
 from support import jute, unshare
 from support.client import Closed, Refused, four_letter_command, words_table
 from support.expect import closes, equal
-from support.server import Corral
+from support.server import NO_SNAPSHOT, Corral
 from support.wait import wait_until
 
 MIB = 1 << 20
@@ -25,10 +25,7 @@ NO_SPACE_CODE = 7
 SETTINGS = {
     "log.segment_bytes": 4 * MIB,
     "limits.frame_bytes_max": 1_000_000,
-    # No snapshot but those the tests ask for.
-    "snapshot.floor_bytes": 1 << 40,
-    "snapshot.log_bytes_max": 0,
-    "snapshot.interval_max_ms": 0,
+    **NO_SNAPSHOT,
     "snapshot.snapshots_retained": 1,
 }
 # What the server waits for at a stop.

@@ -11,6 +11,7 @@ from ensemble.sessions import connect, connect_to_new_leader, root, seen, write_
 from support import jute
 from support.client import Closed, exists_or_none
 from support.expect import equal
+from support.server import NO_SNAPSHOT
 from support.wait import wait_until
 
 # ZooKeeper's known bugs that an ensemble can have, besides those that tests below name: number, what went wrong, and the test that
@@ -131,9 +132,8 @@ def test_killed_while_taking_over_a_snapshot(ensemble, only_corral):
 
 def test_a_received_snapshot_replaces_older_ones(run_ensemble, options, only_corral):
     """A server that was given a snapshot after each outage kept all of them, until its disk was full."""
-    # No snapshot but those that this test asks for.
-    settings = {"snapshot.floor_bytes": 1 << 40, "snapshot.log_bytes_max": 0, "snapshot.interval_max_ms": 0, "snapshot.snapshots_retained": 1}
-    ensemble = run_ensemble(Ensemble(options.server, shards=options.shards, settings={**CALM, **settings}))
+    settings = {**CALM, **NO_SNAPSHOT, "snapshot.snapshots_retained": 1}
+    ensemble = run_ensemble(Ensemble(options.server, shards=options.shards, settings=settings))
     top, victim, leader = root(ensemble, "outages"), ensemble.followers()[0], ensemble.leader()
     others = [member for member in ensemble.members if member is not victim]
     for outage in (1, 2):

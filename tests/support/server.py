@@ -21,6 +21,8 @@ START_LIMIT_S = 60
 PROBE_LIMIT_S = 5
 # A log that is quickly made: with the usual one an ensemble writes half a GiB when it starts.
 SMALL_LOG = {"log.segment_bytes": 8 << 20, "log.spare_segments_max": 1}
+# No snapshot but those that a test asks for.
+NO_SNAPSHOT = {"snapshot.floor_bytes": 1 << 40, "snapshot.log_bytes_max": 0, "snapshot.interval_max_ms": 0}
 DEBIAN_FOLDER = "/usr/share/java"
 DEBIAN_JARS = "zookeeper zookeeper-jute commons-cli commons-io slf4j-api netty-all snappy-java metrics-core jackson-* netty-*"
 
