@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use corral_wire::frame::{begin_frame, end_frame};
+use corral_wire::frame::append_frame;
 use corral_wire::multi::{MultiResponse, MultiResult};
 use corral_wire::records::{
     Acl, AuthPacket, ConnectRequest, Create2Response, CreateRequest, CreateResponse, ErrorResponse, GetAclResponse,
@@ -349,9 +349,7 @@ pub(crate) fn connect(
 
 fn frame(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut frame = Vec::new();
-    let mark = begin_frame(&mut frame);
-    encode(&mut Writer::new(&mut frame));
-    end_frame(&mut frame, mark).expect("requests are small");
+    append_frame(&mut frame, encode).expect("requests are small");
     frame
 }
 

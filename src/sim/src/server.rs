@@ -243,12 +243,10 @@ impl World {
             sessionless_timeout_ms: 2_000,
             whitelist: vec![FourLetter::Ruok],
             super_digest: self.has_list().then(|| SUPER_ID.into()),
-            skip_acl: false,
-            enforce_digest: false,
             keeper_extensions: self.options.switches.keeper,
-            read_only: false,
             linearizable: self.options.ensemble.is_some_and(|ensemble| ensemble.linearizable),
             limits: shard_limits(&self.options),
+            ..ShardConfig::default()
         };
         let sequencer = &replica.machine().sequencer;
         let view = sequencer.machine().view().clone();

@@ -184,7 +184,7 @@ impl Checkers {
         }
     }
 
-    /// A leader gives a change up. `link`: who asked for it.
+    /// A leader gives a change up. `link` is the connection that requested it.
     pub(super) fn list_fails(&mut self, at: &EntryPosition, code: ErrorCode, link: Option<LinkId>) -> Checked {
         self.model.zxid = at.zxid;
         let allowed = matches!(code, ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress);
@@ -229,7 +229,7 @@ impl Checkers {
         })?;
         let verdict = self.model.reconfigured(at.zxid, at.time, next);
         let open = self.take_open(link);
-        let open = open.ok_or_else(|| Violation::of("members", "a change ends that nobody asked for"))?;
+        let open = open.ok_or_else(|| Violation::of("members", "a change ends that was not requested"))?;
         self.answer(&open, at.zxid, verdict)
     }
 

@@ -6,7 +6,7 @@ use corral_core::evaluate::StateMachine;
 use corral_core::ids::{Millis, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::shard::ShardConfig;
 use corral_wire::OpCode;
 use corral_wire::consts::{XID_AUTH, XID_PING, XID_SET_WATCHES};
@@ -27,13 +27,9 @@ pub(super) fn shard_config(shard: usize, limits: ShardLimits) -> ShardConfig {
         session_timeout_max_ms: 40_000,
         sessionless_timeout_ms: 2_000,
         whitelist: FourLetter::ALL.iter().copied().filter(|word| *word != FourLetter::Dump).collect(),
-        super_digest: None,
-        skip_acl: false,
-        enforce_digest: false,
         keeper_extensions: true,
-        read_only: false,
-        linearizable: false,
         limits,
+        ..ShardConfig::default()
     }
 }
 
@@ -42,12 +38,10 @@ pub(super) fn sequencer(features: u32, batch_bytes_max: usize, machine: StateMac
     let config = SequencerConfig {
         server: SERVER,
         incarnation: INCARNATION,
-        tick_ms: 1000,
         features,
         batch_bytes_max,
-        entry_bytes_max: 64 << 20,
-        snapshot: SnapshotPolicy::NEVER,
         reap: ReapPolicy { check_interval_ms: 1000, deletes_per_minute_max: 600, never_used_max_ms: 5000 },
+        ..SequencerConfig::default()
     };
     let mut sequencer = Sequencer::new(config, machine, 0, 0);
     sequencer.lead(Millis(0), 1);
