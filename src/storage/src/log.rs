@@ -52,6 +52,7 @@ pub use config::LogConfig;
 pub(crate) use durable_file::DURABLE_NAME;
 pub use entry::{Durable, Entry, EntryKind, HardState, Record};
 pub use error::{ADVICE, LogError};
+pub(crate) use error::{SPACE, shortage};
 pub use record::RecordKind;
 pub use recovered::{CutInfo, Progress, Recovered, SteppedOver};
 pub use spares::{Spare, SpareJob};

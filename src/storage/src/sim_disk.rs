@@ -37,7 +37,7 @@ struct State {
     stop_at: Option<u64>,
     fail_sync_at: Option<u64>,
     space_bytes: Option<u64>,
-    no_segment: Option<i32>,
+    no_file: Option<i32>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -127,9 +127,10 @@ impl SimDisk {
         self.lock().space_bytes = bytes;
     }
 
-    /// Makes every making or opening of a segment fail with this error number of the operating system; `None` lifts that.
-    pub fn refuse_segments(&self, errno: Option<i32>) {
-        self.lock().no_segment = errno;
+    /// Makes every making or opening of a file for writing fail with this error number of the operating system; `None` lifts
+    /// that.
+    pub fn refuse_files(&self, errno: Option<i32>) {
+        self.lock().no_file = errno;
     }
 
     /// An independent copy of the directory as it is now.
@@ -208,8 +209,8 @@ impl State {
         }
     }
 
-    fn check_segment(&self) -> io::Result<()> {
-        self.no_segment.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    fn check_no_file(&self) -> io::Result<()> {
+        self.no_file.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
     }
 
     /// Counts a sync of `file` and returns whether it reaches the disk; an error if it is the one ordered to fail.
@@ -313,7 +314,7 @@ impl Disk for SimDisk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let temporary = format!("{name}{TEMPORARY_SUFFIX}");
-        state.check_segment()?;
+        state.check_no_file()?;
         state.check_space(wide(bytes))?;
         state.step()?;
         let id = state.link_new(&temporary);
@@ -332,7 +333,7 @@ impl Disk for SimDisk {
 
     fn open_segment(&self, name: &str) -> io::Result<SimSegment> {
         let mut state = self.lock();
-        state.check_segment()?;
+        state.check_no_file()?;
         state.step()?;
         let id = state.find(name)?;
         let file = state.file(id)?;
@@ -346,6 +347,7 @@ impl Disk for SimDisk {
 
     fn create_file(&self, name: &str) -> io::Result<SimNewFile> {
         let mut state = self.lock();
+        state.check_no_file()?;
         state.step()?;
         let temporary = format!("{name}{TEMPORARY_SUFFIX}");
         let id = state.link_new(&temporary);

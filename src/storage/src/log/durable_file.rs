@@ -138,15 +138,9 @@ impl<S: Segment> DurableFile<S> {
             disk.remove(DURABLE_NAME)
                 .map_err(LogError::io(DURABLE_NAME, "cannot remove the file, which is damaged"))?;
         }
-        match disk.create_segment(DURABLE_NAME, FILE_BYTES) {
-            Ok(file) => Ok(DurableFile { file, boot }),
-            Err(source)
-                if matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) =>
-            {
-                Err(LogError::NoSpace { bytes: FILE_BYTES, source })
-            }
-            Err(source) => Err(LogError::io(DURABLE_NAME, "cannot make the file")(source)),
-        }
+        let made = disk.create_segment(DURABLE_NAME, FILE_BYTES);
+        let file = made.map_err(LogError::no_segment(DURABLE_NAME, "cannot make the file", FILE_BYTES))?;
+        Ok(DurableFile { file, boot })
     }
 
     /// Stores both copies, one after the other. Waits for no disk.

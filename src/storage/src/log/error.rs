@@ -149,12 +149,13 @@ pub enum LogError {
     },
 }
 
-const SPACE: (&str, &str) = ("space", "free space");
+/// The shortage if the error does not tell another, and its remedy.
+pub(crate) const SPACE: (&str, &str) = ("space", "free space");
 
 /// The resource that is missing by an error of making or opening a file, and what to do; `None` for other errors.
 ///
 /// The resource may be there again later: nothing is wrong with the disk.
-fn shortage(error: &io::Error) -> Option<(&'static str, &'static str)> {
+pub(crate) fn shortage(error: &io::Error) -> Option<(&'static str, &'static str)> {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EMFILE) => {
             Some(("file descriptors", "raise LimitNOFILE= or `ulimit -n`, or lower limits.connections_max"))

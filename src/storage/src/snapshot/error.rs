@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::disk::is_lost;
-use crate::log::ADVICE;
+use crate::log::{ADVICE, SPACE, shortage};
 
 /// An error of a snapshot file, or of reading or writing one.
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +19,12 @@ pub enum SnapshotError {
         /// Why.
         source: io::Error,
     },
-    /// The snapshot does not fit on the disk. The older snapshots are not affected.
-    #[error("{file}: no space for the snapshot: {source}; free space, the server continues with its older snapshot")]
+    /// Space, or another resource that may be there again later, is missing. The older snapshots are not affected.
+    #[error(
+        "{file}: no {what} for the snapshot: {source}; {remedy}, the server continues with its older snapshot",
+        what = shortage(.source).unwrap_or(SPACE).0,
+        remedy = shortage(.source).unwrap_or(SPACE).1
+    )]
     NoSpace {
         /// Name of the file.
         file: String,
@@ -107,8 +111,8 @@ impl SnapshotError {
 /// Makes an error of the disk one of a snapshot file, for `map_err`.
 pub(super) fn fault(file: &str, what: &'static str) -> impl FnOnce(io::Error) -> SnapshotError {
     let file = file.to_owned();
-    move |source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SnapshotError::NoSpace { file, source },
-        _ => SnapshotError::Io { file, what, source },
+    move |source| match shortage(&source) {
+        Some(_) => SnapshotError::NoSpace { file, source },
+        None => SnapshotError::Io { file, what, source },
     }
 }

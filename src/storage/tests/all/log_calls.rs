@@ -218,7 +218,7 @@ fn a_segment_that_cannot_be_opened_for_want_of_something_is_tried_again() {
         let spares = || disk.list().expect("lists").iter().filter(|name| name.starts_with("spare-")).count();
         let before = spares();
         assert!(before > 0);
-        disk.refuse_segments(Some(errno));
+        disk.refuse_files(Some(errno));
         let mut next = found.last_index + 1;
         let error = loop {
             match log.append(&[OwnedEntry::made(1, next, 300).record()]) {
@@ -229,7 +229,7 @@ fn a_segment_that_cannot_be_opened_for_want_of_something_is_tried_again() {
         assert!(matches!(error, LogError::NoSpace { .. }), "{error}");
         assert!(error.to_string().starts_with(missing), "{error}");
         log.sync().expect("what was taken can be synced");
-        disk.refuse_segments(None);
+        disk.refuse_files(None);
         append(&mut log, &run(1, next..=next + 400, 300));
         log.sync().expect("syncs");
         assert_eq!(spares(), 0, "the spare was used");
@@ -238,7 +238,7 @@ fn a_segment_that_cannot_be_opened_for_want_of_something_is_tried_again() {
     }
     let disk = SimDisk::new();
     let (mut log, _) = open(&disk).expect("opens");
-    disk.refuse_segments(Some(5));
+    disk.refuse_files(Some(5));
     assert!(matches!(log.prepare_ahead(), Err(LogError::Io { .. })), "an error of the disk is no shortage");
 }
 

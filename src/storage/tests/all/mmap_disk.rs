@@ -108,6 +108,36 @@ fn a_segment_is_allocated_whole_and_zero() {
     assert!(disk.create_segment("spare-x", 1 << 20).is_err(), "never replaces a file");
 }
 
+/// A server may have thousands of segments and spares, and few descriptors.
+#[test]
+fn segments_and_spares_hold_no_descriptor() {
+    let place = directory();
+    let held = || {
+        let names =
+            fs::read_dir("/proc/self/fd").expect("lists").filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        names
+            .filter(|name| name.starts_with(place.path()) && name.extension().is_some_and(|kind| kind == "seg"))
+            .count()
+    };
+    let config = LogConfig { segment_bytes: 16 << 10, spares_max: 9, ..LogConfig::default() };
+    let opened = || {
+        let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
+        Log::open(disk, config.clone(), &mut |_| {}).expect("opens").0
+    };
+    let mut log = opened();
+    for index in 1..=200 {
+        log.append(&[OwnedEntry::made(1, index, 2000).record()]).expect("appends");
+    }
+    assert_eq!(held(), 0);
+    assert!(log.trim_before(100).expect("trims") > 9);
+    assert_eq!(held(), 0);
+    drop(log);
+    let mut log = opened();
+    log.append(&[OwnedEntry::made(1, 201, 2000).record()]).expect("appends");
+    log.sync().expect("syncs");
+    assert_eq!(held(), 0);
+}
+
 #[test]
 fn looking_on_needs_no_lock_and_changes_nothing() {
     let place = directory();

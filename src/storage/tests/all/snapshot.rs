@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use corral_storage::{
-    Disk, SimDisk, SnapshotError, SnapshotFile, SnapshotHead, SnapshotName, SnapshotWriter, list_snapshots, purge,
-    remove_unfinished, scrub_snapshot, snapshot_index, snapshot_name,
+    Disk, SimDisk, SnapshotError, SnapshotFile, SnapshotHead, SnapshotName, SnapshotReceiver, SnapshotWriter,
+    list_snapshots, purge, remove_unfinished, scrub_snapshot, snapshot_index, snapshot_name,
 };
 
 const HEAD: SnapshotHead = SnapshotHead { zxid: 0x2_0000_0007, term: 2, index: 40, seed: 0xFEED };
@@ -235,6 +235,25 @@ fn a_full_disk_leaves_the_old_snapshot() {
     assert!(matches!(writer.finish(), Err(SnapshotError::NoSpace { .. })));
     assert_eq!(disk.list().expect("lists"), std::slice::from_ref(&old));
     read_all(&disk, &old).expect("reads");
+}
+
+/// As with a full disk: the snapshot is written when descriptors are there again.
+#[test]
+fn a_snapshot_without_a_descriptor_is_a_shortage() {
+    let disk = SimDisk::new();
+    for errno in [24, 23] {
+        disk.refuse_files(Some(errno));
+        let error = SnapshotWriter::begin(&disk, HEAD, None).err().expect("refused");
+        assert!(
+            matches!(error, SnapshotError::NoSpace { .. })
+                && error.to_string().contains("fs.file-max") == (errno == 23),
+            "{error}"
+        );
+        let error = SnapshotReceiver::begin(&disk, 5, 8192).err().expect("refused");
+        assert!(matches!(error, SnapshotError::NoSpace { .. }), "{error}");
+        disk.refuse_files(None);
+        write(&disk, 1);
+    }
 }
 
 #[test]
