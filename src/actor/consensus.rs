@@ -149,6 +149,8 @@ impl ConsensusActor {
             ToConsensus::Event(event) => {
                 if let Event::Tick = &event {
                     self.show_digests();
+                    // It was reported when it failed first.
+                    let _ = self.channels.peers.as_ref().map(|peers| peers.add_missing());
                 }
                 if let Event::StateCorrupt(found)
                 | Event::CopiedDamage { found, .. }
@@ -299,12 +301,12 @@ impl ConsensusActor {
             Effect::Close { peer, stream } => peers.shut(peer, stream),
             Effect::Connect(servers) => {
                 if let Err(error) = peers.configure(servers) {
-                    tracing::error!("peer connections cannot follow the membership: {error}");
+                    tracing::error!("peer connections cannot follow the membership, trying again: {error}");
                 }
             }
             Effect::Adopt(generation) => {
                 if let Err(error) = peers.adopt(generation) {
-                    tracing::error!("peer connections cannot be restarted: {error}");
+                    tracing::error!("peer connections cannot be restarted, trying again: {error}");
                 }
             }
             // Fails only where nobody listens yet, because this server is told to stop.

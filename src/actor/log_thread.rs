@@ -225,12 +225,16 @@ impl LogKeeper<'_> {
         inbox: &mut Inbox<'_>,
     ) -> Result<(), Fault> {
         const SAY_EVERY: Duration = Duration::from_secs(10);
-        let mut said: Option<Instant> = None;
+        let (began, mut said) = (Instant::now(), None::<Instant>);
         loop {
             let error = match act(log) {
                 Err(error @ LogError::NoSpace { .. }) => error,
                 other => {
                     if said.is_some() {
+                        tracing::info!(
+                            waited_ms = began.elapsed().as_millis(),
+                            "the log has what it needs: writes go on"
+                        );
                         let _ = self.consensus.send(Event::LogFull(false).into());
                     }
                     return other.map_err(Fault::from);

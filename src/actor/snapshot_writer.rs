@@ -273,7 +273,7 @@ pub(crate) fn write(
     let started = Instant::now();
     let FrozenState { snapshot: below, delta, sessions, zxid, index, term, extra, .. } = state;
     let head = SnapshotHead { zxid: zxid.0, term, index, seed: below.seed() };
-    let mut file = SnapshotWriter::begin(disk, head, Some(pace())).map_err(NotWritten::failed)?;
+    let mut file = SnapshotWriter::begin(disk, head, Some(pace())).map_err(|error| NotWritten::at(0, &error))?;
     let mut merger = SnapshotMerger::new(&below, &delta, section_bits_for(&below, &delta));
     while let Some(section) = merger.next_section().map_err(NotWritten::merge)? {
         let written = file.section(SECTION_NODES, &section);

@@ -65,6 +65,9 @@ const STARTING_FACTOR: u32 = 20;
 /// Time on a CPU within `Limits::frozen` that makes a thread one that computes: the handling of a wake-up signal takes some microseconds.
 const COMPUTES: Duration = Duration::from_millis(1);
 
+/// The state of a thread that the kernel does not tell, for want of a descriptor for example.
+const UNKNOWN: char = '?';
+
 struct Watched {
     pulse: Arc<Pulse>,
     heartbeats: u64,
@@ -205,18 +208,22 @@ impl Thread {
     fn look_at(tid: Pid) -> Thread {
         let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{tid}/{file}")).unwrap_or_default();
         let stat = read("stat");
-        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()).unwrap_or('?');
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()).unwrap_or(UNKNOWN);
         let stack = read("stack");
         let frames: Vec<&str> = stack.lines().take(4).filter_map(|line| line.split_whitespace().nth(1)).collect();
         Thread { state, stack: frames.join(" < "), times: CpuTimes::of(tid) }
     }
 
     /// How much of the time since `before` was counted the thread has slept; nothing if it has computed meanwhile, or
-    /// is ready to.
+    /// is ready to. Nothing either if the kernel's files cannot be read.
     fn asleep(&self, elapsed: Duration, before: &CpuTimes) -> Duration {
         let on_cpu = Duration::from_nanos(self.times.on_cpu.saturating_sub(before.on_cpu));
         let waited = Duration::from_nanos(self.times.waited.saturating_sub(before.waited));
-        if self.state == 'R' || on_cpu > COMPUTES { Duration::ZERO } else { elapsed.saturating_sub(waited + on_cpu) }
+        if matches!(self.state, 'R' | UNKNOWN) || on_cpu > COMPUTES {
+            Duration::ZERO
+        } else {
+            elapsed.saturating_sub(waited + on_cpu)
+        }
     }
 
     /// The part of a stall that is not waiting for a CPU. The kernel counts a wait when it ends, so a thread that
@@ -252,6 +259,8 @@ mod tests {
         check('R', 10_000_000, 0, 0);
         check('R', 0, 10_000, 0);
         check('D', 2000, 0, 0);
+        // Nothing is known of it: no descriptor is left.
+        check(UNKNOWN, 0, 0, 0);
     }
 
     #[test]

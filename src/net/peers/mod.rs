@@ -137,6 +137,8 @@ struct Known {
     parted: BTreeMap<NodeId, JoinHandle<()>>,
     /// Where each was that ever was a peer.
     trails: BTreeMap<NodeId, Trail>,
+    /// Peers without connections, because descriptors or threads are missing.
+    missing: Vec<PeerAddress>,
 }
 
 /// What the connections have of one peer.
@@ -234,7 +236,7 @@ impl PeerConnections {
     /// named any more they end. One with another address is looked for where it was, too.
     ///
     /// # Errors
-    /// When descriptors, threads or randomness are not to be had; some of the new peers are then not dialled.
+    /// When descriptors, threads or randomness are missing; [`PeerConnections::add_missing`] begins what was not begun.
     pub(crate) fn configure(&self, peers: Vec<PeerAddress>) -> io::Result<()> {
         let own = peers.iter().find(|peer| peer.id == self.common.id);
         if let (Some(tls), Some(own)) = (&self.common.tls, own) {
@@ -256,10 +258,25 @@ impl PeerConnections {
                 self.tell_listener(Change::Remove(id));
             }
         }
-        for (id, address) in wanted {
-            if !known.peers.contains_key(&id) {
-                self.add(&mut known, address)?;
-            }
+        known.missing = wanted.into_values().filter(|peer| !known.peers.contains_key(&peer.id)).collect();
+        self.add_all(&mut known)
+    }
+
+    /// Begins the connections that an earlier call could not begin.
+    ///
+    /// # Errors
+    /// As [`PeerConnections::configure`].
+    pub(crate) fn add_missing(&self) -> io::Result<()> {
+        if self.known().missing.is_empty() {
+            return Ok(());
+        }
+        self.add_all(&mut self.known.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add_all(&self, known: &mut Known) -> io::Result<()> {
+        while let Some(address) = known.missing.last().cloned() {
+            self.add(known, address)?;
+            known.missing.pop();
         }
         Ok(())
     }
@@ -303,7 +320,10 @@ impl PeerConnections {
         if !self.common.generations.adopt(generation) {
             return Ok(());
         }
-        let peers = self.known().peers.values().map(|peer| peer.address.clone()).collect();
+        let known = self.known();
+        let addresses = known.peers.values().map(|peer| &peer.address);
+        let peers = addresses.chain(&known.missing).cloned().collect();
+        drop(known);
         self.configure(Vec::new())?;
         self.configure(peers)
     }
