@@ -7,6 +7,7 @@ mod cli;
 mod config;
 mod control;
 mod data;
+mod descriptors;
 mod exit;
 mod gauges;
 mod messages;

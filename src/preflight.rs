@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 
 use crate::config::Config;
 use crate::config::cores::CorePlan;
+use crate::descriptors::DescriptorBudget;
 use crate::exit::{ExitCode, Fault};
 
 /// Locked memory without which the runtime refuses to start, bytes.
@@ -23,16 +24,6 @@ const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
 /// What one entry of `ring_depth` takes in the rings of an executor: three of the runtime's and the shard's own. A
 /// little less than the kernel counts, so that nothing is refused that would work.
 const MEMLOCK_BYTES_PER_ENTRY: u64 = 300;
-/// Open files the server needs besides connections: per executor, rings and eventfds; and in all, log, snapshots,
-/// standard streams.
-const NOFILE_PER_EXECUTOR: u64 = 16;
-const NOFILE_RESERVE: u64 = 64;
-/// For connections that the kernel has accepted and no shard has been given, or that are refused.
-const NOFILE_ACCEPTED: u64 = 64;
-/// In an ensemble: for connections to the port for servers that have said no handshake.
-pub(crate) const NOFILE_STRANGERS: u64 = 256;
-/// In an ensemble, for each of the other servers: both connections and their bells, and those that are ending.
-const NOFILE_PER_PEER: u64 = 8;
 /// Connections below which a start makes no sense.
 const CONNECTIONS_MIN: u64 = 16;
 /// Connections when the limit of open files is no limit.
@@ -66,9 +57,9 @@ pub(crate) fn check(config: &Config, plan: &CorePlan) -> Result<Host, Fault> {
         io_memory_bytes: config.runtime.io_memory_bytes.into(),
     };
     warnings.extend(memlock(raise(Resource::RLIMIT_MEMLOCK), needs, may_raise_hard_limits(&own_status()))?);
-    let reserve = nofile_reserve(config, executors);
+    let budget = DescriptorBudget::of(config, executors);
     let (connections_max, warning) =
-        nofile(raise(Resource::RLIMIT_NOFILE), executors, reserve, config.limits.connections_max.into())?;
+        nofile(raise(Resource::RLIMIT_NOFILE), budget, config.limits.connections_max.into())?;
     warnings.extend(warning);
     io_uring()?;
     Ok(Host { connections_max, warnings })
@@ -150,30 +141,17 @@ fn memlock(limit: u64, needs: LockedMemory, may_raise: bool) -> Result<Option<St
     }))
 }
 
-/// Open files that connections of clients leave to the rest of the server: without one for its log it writes nothing.
-fn nofile_reserve(config: &Config, executors: u64) -> u64 {
-    let own = config.own_member().map(|member| member.id);
-    let peers =
-        config.ensemble.servers.0.iter().filter(|member| own.is_some_and(|own| member.id != own)).count() as u64;
-    let strangers = if own.is_some() { NOFILE_STRANGERS } else { 0 };
-    NOFILE_RESERVE
-        + NOFILE_ACCEPTED
-        + executors.saturating_mul(NOFILE_PER_EXECUTOR)
-        + u64::from(config.log.spare_segments_max)
-        + strangers
-        + peers * NOFILE_PER_PEER
-}
-
-/// The connections that so many open files allow besides those of the reserve, and a warning if fewer than configured. 0
+/// The connections that so many open files allow besides those of the budget, and a warning if fewer than configured. 0
 /// configured = all that fit.
-fn nofile(limit: u64, executors: u64, reserve: u64, configured: u64) -> Result<(u32, Option<String>), Fault> {
-    let possible = limit.saturating_sub(reserve);
+fn nofile(limit: u64, budget: DescriptorBudget, configured: u64) -> Result<(u32, Option<String>), Fault> {
+    let server = budget.server();
+    let possible = limit.saturating_sub(server);
     if possible < CONNECTIONS_MIN {
         let sentence = format!(
-            "open files (RLIMIT_NOFILE) are limited to {limit}, but {executors} executors, log, other servers and \
-             {CONNECTIONS_MIN} connections need {}; raise \
-             LimitNOFILE= in the systemd unit, or `ulimit -n` in a shell",
-            reserve + CONNECTIONS_MIN
+            "open files (RLIMIT_NOFILE) are limited to {limit}, but the server needs {}: {}, {CONNECTIONS_MIN} for clients; \
+             raise LimitNOFILE= in the systemd unit, or `ulimit -n` in a shell",
+            server.saturating_add(CONNECTIONS_MIN),
+            budget.words()
         );
         return Err(Fault::new(ExitCode::NofileTooLow, sentence));
     }
@@ -183,7 +161,7 @@ fn nofile(limit: u64, executors: u64, reserve: u64, configured: u64) -> Result<(
             "limits.connections_max is {configured}, but open files (RLIMIT_NOFILE) are limited to {limit}, so \
             {possible} connections are \
              served; raise LimitNOFILE= or `ulimit -n` to {}",
-            configured.saturating_add(reserve)
+            configured.saturating_add(server)
         )
     });
     let connections = u32::try_from(wanted.min(possible)).expect("both numbers of connections are limited to 32 bits");
@@ -310,7 +288,6 @@ pub(crate) fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::members::Member;
 
     #[test]
     fn locked_memory() {
@@ -348,30 +325,18 @@ mod tests {
 
     #[test]
     fn open_files() {
-        let check = |limit: u64, configured: u64| nofile(limit, 2, 96, configured).map_err(|fault| fault.code);
-        assert_eq!(check(20_000, 0), Ok((19_904, None)));
+        let budget = DescriptorBudget::of(&Config::default(), 2);
+        let server = budget.server();
+        let check = |limit: u64, configured: u64| nofile(limit, budget, configured).map_err(|fault| fault.code);
+        assert_eq!(check(server + 20_000, 0), Ok((20_000, None)));
         assert_eq!(check(u64::MAX, 0), Ok((1_000_000, None)));
         assert_eq!(check(20_000, 1000), Ok((1000, None)));
-        assert_eq!(check(64, 0), Err(ExitCode::NofileTooLow));
-        let (connections, warning) = check(1024, 5000).expect("928 connections are served");
+        assert_eq!(check(server + CONNECTIONS_MIN - 1, 0), Err(ExitCode::NofileTooLow));
+        let (connections, warning) = check(server + 928, 5000).expect("928 connections are served");
         assert_eq!(connections, 928);
         let warning = warning.expect("928 is less than 5000");
-        assert!(
-            warning.contains("so 928 connections are served; raise LimitNOFILE= or `ulimit -n` to 5096"),
-            "{warning}"
-        );
-    }
-
-    #[test]
-    fn open_files_are_kept_for_log_and_other_servers() {
-        let mut config = Config::default();
-        config.log.spare_segments_max = 3;
-        assert_eq!(nofile_reserve(&config, 2), 64 + 64 + 2 * 16 + 3);
-        for id in 1..=3 {
-            let (member, _) = Member::of_zookeeper(id, &format!("host{id}:1:2")).expect("it is well formed");
-            config.ensemble.servers.add(member).expect("it is another one");
-        }
-        assert_eq!(nofile_reserve(&config, 2), 64 + 64 + 2 * 16 + 3 + 256 + 2 * 8);
+        let ends = format!("so 928 connections are served; raise LimitNOFILE= or `ulimit -n` to {}", server + 5000);
+        assert!(warning.ends_with(&ends), "{warning}");
     }
 
     #[test]

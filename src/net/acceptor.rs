@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,6 +42,8 @@ pub(crate) struct Ended {
 
 /// How many connections there may be.
 pub(crate) struct ConnectionLimits {
+    /// A connection is kept only if the number of its descriptor is below this.
+    pub(crate) descriptors_end: u64,
     pub(crate) total: usize,
     /// 0 is no limit.
     pub(crate) per_address: usize,
@@ -114,10 +117,11 @@ impl Acceptor {
     pub(crate) fn admit(&mut self, stream: TcpStream, peer: SocketAddr) -> Option<(ShardId, Accepted)> {
         self.forget_ended(ENDED_PER_ACCEPT);
         let address = counted_as(peer.ip());
-        if self.refusal(address).is_some() {
+        let descriptor = u64::try_from(stream.as_raw_fd()).unwrap_or_default();
+        if self.refusal(address, descriptor).is_some() {
             self.forget_ended(ENDED_PER_LOOK);
         }
-        if let Some(reason) = self.refusal(address) {
+        if let Some(reason) = self.refusal(address, descriptor) {
             let refused = self.gauges.refused.fetch_add(1, Ordering::Relaxed) + 1;
             if refused.is_power_of_two() {
                 tracing::warn!(%peer, refused_so_far = refused, "connection refused: {reason}");
@@ -170,13 +174,19 @@ impl Acceptor {
         }
     }
 
-    fn refusal(&self, address: IpAddr) -> Option<String> {
+    fn refusal(&self, address: IpAddr, descriptor: u64) -> Option<String> {
         let total: usize = self.open.iter().sum();
         let here = self.by_address.get(&address).copied().unwrap_or(0);
         let Self { limits, .. } = self;
         if total >= limits.total {
             return Some(format!(
                 "{total} connections are open (limits.connections_max, or what RLIMIT_NOFILE allows)"
+            ));
+        }
+        if descriptor >= limits.descriptors_end {
+            return Some(format!(
+                "{total} connections are open, and the other file descriptors are kept for log and other servers (raise LimitNOFILE= \
+                 or `ulimit -n`)"
             ));
         }
         if limits.per_address > 0 && here >= limits.per_address {
@@ -227,7 +237,7 @@ mod tests {
         };
         let shards = per_shard.iter().map(give).collect();
         let (ends, ended) = flume::unbounded();
-        let limits = ConnectionLimits { total, per_address, per_shard };
+        let limits = ConnectionLimits { descriptors_end: u64::MAX, total, per_address, per_shard };
         let mut acceptor = Acceptor::new(limits, shards, ended, Arc::new(Gauges::default()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let there = listener.local_addr().expect("it is bound");
@@ -278,7 +288,7 @@ mod tests {
         check("2001:db8:1:3::1", "2001:db8:1:3::");
         check("::1", "::");
         let (ends, ended) = flume::unbounded();
-        let limits = ConnectionLimits { total: 9, per_address: 1, per_shard: vec![9] };
+        let limits = ConnectionLimits { descriptors_end: u64::MAX, total: 9, per_address: 1, per_shard: vec![9] };
         let mut acceptor = Acceptor::new(limits, vec![Box::new(|_| true)], ended, Arc::new(Gauges::default()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let there = listener.local_addr().expect("it is bound");
@@ -294,10 +304,26 @@ mod tests {
     }
 
     #[test]
+    fn no_client_takes_the_last_descriptors() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let there = listener.local_addr().expect("it is bound");
+        let stream = TcpStream::connect(there).expect("it listens");
+        let number = u64::try_from(stream.as_raw_fd()).expect("it is open");
+        let admits = |descriptors_end| {
+            let limits = ConnectionLimits { descriptors_end, total: 9, per_address: 0, per_shard: vec![9] };
+            let (_ends, ended) = flume::unbounded();
+            let mut acceptor = Acceptor::new(limits, vec![Box::new(|_| true)], ended, Arc::new(Gauges::default()));
+            acceptor.admit(stream.try_clone().expect("it can be cloned"), there).is_some()
+        };
+        assert!(!admits(number) && admits(u64::MAX));
+    }
+
+    #[test]
     fn many_ends_do_not_hold_up_one_accept() {
         const MANY: usize = 100_000;
         let (ends, ended) = flume::unbounded();
-        let limits = ConnectionLimits { total: 2 * MANY, per_address: 0, per_shard: vec![2 * MANY] };
+        let limits =
+            ConnectionLimits { descriptors_end: u64::MAX, total: 2 * MANY, per_address: 0, per_shard: vec![2 * MANY] };
         let mut acceptor = Acceptor::new(limits, vec![Box::new(|_| true)], ended, Arc::new(Gauges::default()));
         acceptor.open[0] = MANY;
         for _ in 0..MANY {

@@ -26,6 +26,7 @@ use corral_core::view::View;
 use corral_engine::{CorruptState, Engine, Event, Finding, Moved, StoredServers, ToLog};
 use corral_storage::MmapDisk;
 use corral_wire::fourletter::FourLetter;
+use nix::sys::resource::{Resource, getrlimit};
 
 use crate::actor::consensus::{ConsensusActor, ConsensusChannels, Resident};
 use crate::actor::log_thread::{self, LogKeeper};
@@ -38,6 +39,7 @@ use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::control::{Facts, FourLetterResponder, Signals};
 use crate::data::lenders::Lenders;
+use crate::descriptors::{self, DescriptorBudget};
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
 use crate::messages::{ToConsensus, ToFourLetter, ToShard, ToSnapshotReceiver, ToWriter};
@@ -54,7 +56,7 @@ use crate::runtime::executor::{self, ExecutorSettings};
 use crate::runtime::mailbox::{Bell, Post, mailbox};
 use crate::runtime::watchdog::{self, Limits, Pulse};
 
-const _: () = assert!(STRANGERS_MAX as u64 <= preflight::NOFILE_STRANGERS, "strangers take no file from the log");
+const _: () = assert!((STRANGERS_MAX as u64) < descriptors::STRANGERS, "strangers take no file from the log");
 
 /// Both ends of a mailbox whose receiver may sleep in a ring.
 type Rung<T> = (Post<T>, flume::Receiver<T>);
@@ -459,7 +461,10 @@ fn share(whole: u32, shards: usize) -> Option<usize> {
 fn accept(context: &Context, plan: &CorePlan, listener: TcpListener, ring: Option<ShardId>) -> Result<(), Fault> {
     let limits = &context.config.limits;
     let per_shard = plan.executors.iter().filter(|executor| executor.shard.is_some());
+    let (open_files_max, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, u64::MAX));
+    let budget = DescriptorBudget::of(&context.config, plan.executors.len() as u64);
     let limits = ConnectionLimits {
+        descriptors_end: budget.clients_end(open_files_max),
         total: limits.connections_max as usize,
         per_address: limits.connections_per_ip_max as usize,
         per_shard: per_shard.map(|one| one.connections_max.map_or(usize::MAX, |max| max as usize)).collect(),

@@ -318,7 +318,7 @@ mod tests {
     fn ports() -> (Ports, flume::Receiver<ToShard>) {
         let (clients, gauges) = (free(), Arc::new(Gauges::default()));
         let (post, inbox) = mailbox(&Bell::new().expect("a file can be opened"));
-        let limits = ConnectionLimits { total: 9, per_address: 0, per_shard: vec![9] };
+        let limits = ConnectionLimits { descriptors_end: u64::MAX, total: 9, per_address: 0, per_shard: vec![9] };
         let give: Give = Box::new(move |accepted| post.send(ToShard::Accepted(accepted)).is_ok());
         let mut acceptor = Acceptor::new(limits, vec![give], flume::unbounded().1, Arc::clone(&gauges));
         let (listens_on, listeners) = flume::unbounded();

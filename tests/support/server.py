@@ -47,6 +47,8 @@ class Server:
         self.tick_ms = tick_ms
         self.log_path = self.directory / "log"
         self.process = None
+        # None = as many file descriptors as this process may have.
+        self.open_files_max = None
 
     def start(self, limit_s=START_LIMIT_S):
         """Starts the process and waits until it serves."""
@@ -57,8 +59,11 @@ class Server:
     def launch(self):
         if self not in Server.started:
             Server.started.append(self)
+        command = self.command()
+        if self.open_files_max:
+            command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(self.open_files_max), *command]
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(self.command(), cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def is_serving(self):
         code = self.process.poll()

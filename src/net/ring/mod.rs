@@ -27,6 +27,8 @@ use rustix::io::Errno;
 use self::queue::{Completion, Queue, Send};
 use crate::runtime::mailbox::Bell;
 
+/// Connections that the kernel may accept before the shard takes them.
+const ACCEPTS: usize = 16;
 /// Times the kernel is asked for the completion of a request that completes at once, before it is given up.
 const PROBE_TURNS: usize = 16;
 
@@ -121,10 +123,12 @@ pub(crate) struct Ring {
     free: RefCell<Vec<u32>>,
     bell: Arc<Bell>,
     listener: RefCell<Option<TcpListener>>,
-    /// The listener is to be asked again, because the last time the kernel could not open a socket.
-    unread: Cell<bool>,
-    /// How often it has been so.
-    rearmed_times: Cell<u64>,
+    /// How many listeners there were so far.
+    listener_number: Cell<u32>,
+    /// So many requests to accept are to be made.
+    accepts_due: Cell<usize>,
+    /// How often the kernel had no room for a socket.
+    accepts_failed: Cell<u64>,
 }
 
 impl Ring {
@@ -143,8 +147,9 @@ impl Ring {
             free,
             bell,
             listener: RefCell::default(),
-            unread: Cell::new(false),
-            rearmed_times: Cell::new(0),
+            listener_number: Cell::new(0),
+            accepts_due: Cell::new(0),
+            accepts_failed: Cell::new(0),
         })
     }
 
@@ -156,7 +161,9 @@ impl Ring {
     /// Accepts whoever connects. A listener before this one is to be shut down by whoever has it, too.
     pub(crate) fn listen(&self, listener: TcpListener) {
         self.listener.replace(Some(listener));
-        self.listen_again();
+        self.listener_number.set(self.listener_number.get().wrapping_add(1));
+        self.accepts_due.set(ACCEPTS);
+        self.accept_again();
     }
 
     /// Takes a connected socket over and receives from it. Its events carry `conn`.
@@ -251,9 +258,7 @@ impl Ring {
     /// if that has failed.
     pub(crate) fn look_after(&self) {
         self.queue.give_back();
-        if self.unread.take() {
-            self.listen_again();
-        }
+        self.accept_again();
     }
 
     /// Returns when there is something to do; other tasks of the executor run meanwhile.
@@ -269,9 +274,11 @@ impl Ring {
             }
             return None;
         }
-        if token == Purpose::Accept as u64 {
-            if !more {
-                self.not_listening(result);
+        if token & 0xff == Purpose::Accept as u64 {
+            // From a listener before this one no more is accepted.
+            if token == self.accept_token() {
+                self.accepts_due.set(self.accepts_due.get() + 1);
+                self.accepted(result);
             }
             return socket.map(|socket| Event::Accepted { stream: TcpStream::from(socket) });
         }
@@ -301,31 +308,36 @@ impl Ring {
         event.filter(|_| !closing)
     }
 
-    /// The request that accepts has ended: because it failed, or with a connection, when more came than the queue of
-    /// completions holds.
-    fn not_listening(&self, result: i32) {
+    /// A request to accept has its result: it is made again, at once unless the kernel had no room for a socket.
+    fn accepted(&self, result: i32) {
         if result >= 0 {
-            return self.listen_again();
+            return self.accept_again();
         }
         match Errno::from_raw_os_error(-result) {
             // The listener is shut down.
-            Errno::INVAL => {}
+            Errno::INVAL => self.accepts_due.set(0),
             error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                let times = self.rearmed_times.get() + 1;
+                let times = self.accepts_failed.get() + 1;
                 if times.is_power_of_two() {
                     tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
                 }
-                self.rearmed_times.set(times);
-                self.unread.set(true);
+                self.accepts_failed.set(times);
             }
-            _ => self.listen_again(),
+            _ => self.accept_again(),
         }
     }
 
-    fn listen_again(&self) {
+    fn accept_again(&self) {
         if let Some(listener) = &*self.listener.borrow() {
-            self.queue.accept(listener.as_fd(), Purpose::Accept as u64);
+            for _ in 0..self.accepts_due.take() {
+                self.queue.accept(listener.as_fd(), self.accept_token());
+            }
         }
+    }
+
+    /// Another for each listener.
+    fn accept_token(&self) -> u64 {
+        u64::from(self.listener_number.get()) << 8 | Purpose::Accept as u64
     }
 
     /// A completion of the receiving request, which is made again if it has ended and is still wanted.

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 use std::time::Duration;
 
@@ -62,8 +62,8 @@ pub(super) struct Queue {
     waiting: RefCell<Vec<squeue::Entry>>,
     pool: Pool,
     bell: BufferedFile,
-    /// What connections are accepted with, and nothing else is asked for with.
-    accepting: Cell<Option<u64>>,
+    /// The lowest byte of the tokens that connections are accepted with, and of no other token.
+    accepting: Cell<Option<u8>>,
 }
 
 impl Queue {
@@ -109,11 +109,15 @@ impl Queue {
         self.push(opcode::PollAdd::new(Fd(socket.as_raw_fd()), events).build().user_data(token));
     }
 
-    /// Accepts connections until it fails; the first token this is called with is that of all calls.
+    /// Accepts one connection. The lowest byte of the token is the same in all calls.
+    ///
+    /// The kernel would accept all that wait with one request that stays, and take every descriptor of the process.
     pub(super) fn accept(&self, listener: BorrowedFd<'_>, token: u64) {
-        assert_eq!(self.accepting.replace(Some(token)).unwrap_or(token), token, "one token for all that is accepted");
+        let purpose = lowest_byte(token);
+        let before = self.accepting.replace(Some(purpose)).unwrap_or(purpose);
+        assert_eq!(before, purpose, "one purpose for all that is accepted");
         let flags = SocketFlags::CLOEXEC.bits().cast_signed();
-        let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(flags);
+        let accept = opcode::Accept::new(Fd(listener.as_raw_fd()), null_mut(), null_mut()).flags(flags);
         self.push(accept.build().user_data(token));
     }
 
@@ -194,7 +198,7 @@ impl Queue {
             unsafe { self.pool.received(id, length) }
         });
         let (token, result, more) = (entry.user_data(), entry.result(), cqueue::more(entry.flags()));
-        let accepted = self.accepting.get() == Some(token) && result >= 0;
+        let accepted = self.accepting.get() == Some(lowest_byte(token)) && result >= 0;
         // SAFETY: the kernel has just made this descriptor for us, and tells of it once.
         let socket = accepted.then(|| unsafe { OwnedFd::from_raw_fd(result) });
         Some(Completion { token, result, more, bytes, socket })
@@ -239,6 +243,10 @@ impl Queue {
         }
         self.ring.borrow_mut().completion().disable_eventfd();
     }
+}
+
+fn lowest_byte(token: u64) -> u8 {
+    token.to_le_bytes()[0]
 }
 
 /// Bytes that a socket is to be sent.
@@ -300,7 +308,7 @@ impl Pool {
         // SAFETY: new memory at an address of the kernel's choice; nobody else knows it.
         let mapped = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            mmap_anonymous(std::ptr::null_mut(), buffers + entries, protection, MapFlags::PRIVATE)?
+            mmap_anonymous(null_mut(), buffers + entries, protection, MapFlags::PRIVATE)?
         };
         let bytes = NonNull::new(mapped.cast::<u8>()).expect("a mapping is nowhere near address 0");
         // SAFETY: the entries lie behind the buffers, whose size is a multiple of a page.
