@@ -7,6 +7,7 @@ them when it goes on.
 import re
 import resource
 import socket
+import threading
 
 import pytest
 
@@ -91,6 +92,25 @@ def test_clients_take_no_descriptor_from_the_log(shards):
         with server.client() as client:
             equal(client.get("/n")[0], VALUE + b"24", "the last value")
         had_enough(server)
+    finally:
+        server.dispose()
+
+
+def test_writes_wait_for_a_descriptor_as_for_space(shards):
+    server = Corral(shards, settings=SETTINGS)
+    try:
+        with server.start().client(timeout_ms=60_000) as client:
+            client.create("/n")
+            limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+            # The standard streams take these.
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+            writer = threading.Thread(target=write, args=(client, "/n", 0, 20))
+            writer.start()
+            wait_until(lambda: "writes wait: no file descriptors" in server.log(), "writes wait")
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+            writer.join(60)
+            equal(client.get("/n")[0], VALUE + b"19", "the last value")
+            assert "writes go on" in server.log(), server.log_tail()
     finally:
         server.dispose()
 
