@@ -107,8 +107,7 @@ fn check_config_prints_values_sources_and_plan() {
     check(dir.path(), &["check-config"], 0, &parts);
     fs::write(dir.path().join("zoo.cfg"), "tickTime=2000\ndataDir=/z\nclientPort=2199\ninitLimit=5\n")
         .expect("writable");
-    let parts =
-        ["client_addr = \"0.0.0.0:2199\"", "# zoo.cfg:3", "# note: zoo.cfg keys without a meaning", "initLimit"];
+    let parts = ["client_addr = \"[::]:2199\"", "# zoo.cfg:3", "# note: zoo.cfg keys without a meaning", "initLimit"];
     check(dir.path(), &["check-config", "--config", "zoo.cfg"], 0, &parts);
     let shown =
         check(dir.path(), &["check-config", "--shards", "4", "--set", "server.tick_time_ms=100"], 0, &["# --shards"]);

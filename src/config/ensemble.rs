@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::config::file::{FileError, ReadFile};
 use crate::config::members::{Member, id_of};
 use crate::config::problem::{Draft, Source, shortened};
-use crate::config::value::{Raw, Rejection, resolve};
+use crate::config::value::{Raw, Rejection, every_address, resolve};
 
 impl Config {
     /// This server among those of its ensemble; `None` when it runs alone.
@@ -53,7 +53,7 @@ pub(crate) fn settle(draft: &mut Draft, read_file: ReadFile<'_>) {
     if let Some(source) = draft.quorum.listen_on_all.clone()
         && draft.config.ensemble.peer_addr.is_none()
     {
-        let all = Raw::Text(format!("0.0.0.0:{}", own.port));
+        let all = Raw::Text(every_address(own.port).to_string());
         draft.assign("ensemble.peer_addr", &all, source, "quorumListenOnAllIPs");
     }
 }
@@ -107,7 +107,8 @@ pub(crate) fn client_addr(draft: &mut Draft, own: &Member) {
     if matches!(said, Source::Flag(_)) || (matches!(said, Source::Line(_)) && draft.quorum.places.is_empty()) {
         return;
     }
-    let listed = match resolve(host, *port) {
+    let listed = host.as_ref().map_or_else(|| Ok(every_address(*port)), |host| resolve(host, *port));
+    let listed = match listed {
         Ok(listed) => listed,
         Err(rejection) => return draft.problem_at(place, &key, rejection),
     };
@@ -117,6 +118,9 @@ pub(crate) fn client_addr(draft: &mut Draft, own: &Member) {
         if !fits {
             let reason = format!("its address for clients, {listed}, is not that of clientPort, {configured}");
             return draft.problem_at(place, &key, Rejection::new(reason, "drop clientPort, or correct one of them"));
+        }
+        if host.is_none() {
+            return;
         }
     }
     draft.assign("server.client_addr", &Raw::Text(listed.to_string()), Source::Elsewhere(place), &key);

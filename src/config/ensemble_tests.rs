@@ -71,12 +71,9 @@ fn a_dynamic_file_lists_the_servers() {
     let text = "dataDir=DIR\ndynamicConfigFile=DIR/dynamic\n";
     let files = [("zoo.cfg", text), ("myid", "1"), ("dynamic", servers)];
     let loaded = load_in(&files, &[]).1.expect("the line has it");
-    assert_eq!(loaded.config.server.client_addr.to_string(), "0.0.0.0:3");
+    assert_eq!(loaded.config.server.client_addr.to_string(), "[::]:3");
     let files = [("zoo.cfg", "dataDir=DIR\nclientPort=7\ndynamicConfigFile=DIR/dynamic\n"), ("myid", "1"), files[2]];
-    bad(
-        load_in(&files, &[]).1,
-        &["dynamic:1: server.1: its address for clients, 0.0.0.0:3, is not that of clientPort"],
-    );
+    bad(load_in(&files, &[]).1, &["dynamic:1: server.1: its address for clients, [::]:3, is not that of clientPort"]);
     let both = "dynamicConfigFile=DIR/dynamic\nserver.9=a:1:2\n";
     bad(zoo(both, &[("dynamic", servers)]), &["zoo.cfg:4: server.9: with a dynamicConfigFile the servers are listed"]);
     let other = "server.1=127.0.0.1:1:2\ntickTime=5\n";
@@ -192,11 +189,11 @@ fn an_id_that_differs_from_myid_is_refused() {
 #[test]
 fn where_it_listens_for_servers() {
     let all = format!("quorumListenOnAllIPs=true\n{THREE}");
-    bad(zoo(&all, &[]), &["default: ensemble.secret_file: the servers are reached over a network (0.0.0.0), and"]);
+    bad(zoo(&all, &[]), &["default: ensemble.secret_file: the servers are reached over a network (::), and"]);
     let text = format!("dataDir=DIR\nclientPort=2182\n{all}");
     let allowed = consent();
     let loaded = load_in(&[("zoo.cfg", &text), ("myid", "2")], &allowed).1.expect("it is allowed");
-    assert_eq!(loaded.config.ensemble.peer_addr.map(|address| address.to_string()), Some("0.0.0.0:2889".to_owned()));
+    assert_eq!(loaded.config.ensemble.peer_addr.map(|address| address.to_string()), Some("[::]:2889".to_owned()));
     assert_eq!(loaded.sources["ensemble.peer_addr"], Source::Line(3));
     let loaded = zoo(&format!("quorumListenOnAllIPs=false\n{THREE}"), &[]).expect("ZooKeeper takes it");
     assert_eq!(loaded.config.ensemble.peer_addr, None);
@@ -248,10 +245,7 @@ fn the_same_in_toml() {
     assert_eq!(loaded.config.own_member().map(|own| own.port), Some(2));
     // What is shown can be used again.
     let shown = super::effective(&loaded);
-    assert!(
-        shown.contains("servers = [\"1=localhost:1:participant\", \"2=localhost:2:participant;0.0.0.0:9\"]"),
-        "{shown}"
-    );
+    assert!(shown.contains("servers = [\"1=localhost:1:participant\", \"2=localhost:2:participant;9\"]"), "{shown}");
     assert_eq!(load(&shown).expect("the output is good").config.ensemble, loaded.config.ensemble);
     bad(
         load("[ensemble]\nservers = [\"1=a\"]"),

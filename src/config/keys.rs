@@ -119,8 +119,8 @@ sections! {
         data_dir: PathBuf = PathBuf::from("./data"), NONE, "";
         /// Directory of the log; a disk of its own lowers write latency. Empty = `server.data_dir`.
         log_dir: PathBuf = PathBuf::new(), NONE, "";
-        /// Address and port for clients. The default serves this host only; `0.0.0.0:2181` serves every IPv4 network.
-        /// Port 0 lets the kernel choose; the log tells which.
+        /// Address and port for clients. The default serves this host only; `[::]:2181` serves every
+        /// network, IPv4 and IPv6, and `0.0.0.0:2181` every IPv4 network. Port 0 lets the kernel choose; the log tells which.
         client_addr: SocketAddr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 2181), NONE, "";
         /// ZooKeeper's basic time unit: sessions are expired on its multiples, and the session timeout bounds derive
         /// from it.

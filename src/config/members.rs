@@ -33,8 +33,8 @@ pub(crate) struct Member {
     /// The second port of a `server.N` line, which only ZooKeeper needs; kept for what is shown to clients.
     pub(crate) election_port: Option<u16>,
     pub(crate) role: Role,
-    /// Where its clients reach it, if the line says so; the host is `0.0.0.0` when it names a port alone.
-    pub(crate) client: Option<(String, u16)>,
+    /// Where its clients reach it, if the line says so; without a host when it names a port alone.
+    pub(crate) client: Option<(Option<String>, u16)>,
 }
 
 impl Member {
@@ -61,7 +61,8 @@ impl fmt::Display for Member {
         }
         write!(f, ":{}", self.role.word())?;
         match &self.client {
-            Some((host, port)) => write!(f, ";{}:{port}", bracketed(host)),
+            Some((Some(host), port)) => write!(f, ";{}:{port}", bracketed(host)),
+            Some((None, port)) => write!(f, ";{port}"),
             None => Ok(()),
         }
     }
@@ -193,10 +194,10 @@ fn read(id: u8, text: &str, two_ports: bool) -> Result<(Member, Option<String>),
     Ok((Member { id, host, port, election_port, role, client }, warning))
 }
 
-fn client_of(text: &str, form: &str) -> Result<(String, u16), Rejection> {
+fn client_of(text: &str, form: &str) -> Result<(Option<String>, u16), Rejection> {
     match parts(text).as_deref() {
-        Some([port]) => Ok(("0.0.0.0".to_owned(), port_of(port)?)),
-        Some([host, port]) => Ok((host_of(host)?, port_of(port)?)),
+        Some([port]) => Ok((None, port_of(port)?)),
+        Some([host, port]) => Ok((Some(host_of(host)?), port_of(port)?)),
         _ => Err(Rejection::new(format!("{:?} is no address for clients", shortened(text)), form)),
     }
 }
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn lines_of_zookeeper() {
         check("a:2888:3888", Ok("a:2888:3888:participant"));
-        check("10.0.0.1:2888:3888:OBSERVER;2181", Ok("10.0.0.1:2888:3888:observer;0.0.0.0:2181"));
+        check("10.0.0.1:2888:3888:OBSERVER;2181", Ok("10.0.0.1:2888:3888:observer;2181"));
         check("[fe80::1%eth0]:1:2:participant;[::]:3", Ok("[fe80::1%eth0]:1:2:participant;[::]:3"));
         check(" a : 1 : 2 ; b : 3 ", Ok("a:1:2:participant;b:3"));
         check("a:1:2|b:3:4", Ok("a:1:2:participant"));
@@ -288,7 +289,7 @@ mod tests {
             }
         };
         check(&[], Ok("[]"));
-        check(&["2=b:1", "server.1=a:1:2:observer;3"], Ok("[\"1=a:1:2:observer;0.0.0.0:3\", \"2=b:1:participant\"]"));
+        check(&["2=b:1", "server.1=a:1:2:observer;3"], Ok("[\"1=a:1:2:observer;3\", \"2=b:1:participant\"]"));
         check(&["a:1"], Err("there is no ="));
         check(&["x=a:1"], Err("\"x\" is no id"));
         check(&["0=a:1"], Err("0 is no id"));

@@ -99,7 +99,7 @@ fn zoo_section(page: &mut String) {
         unless `--data-dir` and \
          `--client-addr` are given. A `server.N` line with the port for clients stands in for `clientPort`. Three defaults are ZooKeeper's own when the file does not name the key: \
          `tickTime` 3000, \
-         `extendedTypesEnabled` false, and clients of every IPv4 network are served when there is no \
+         `extendedTypesEnabled` false, and clients of every network, IPv4 and IPv6, are served when there is no \
          `clientPortAddress`. \
          The data \
          directory must not be one that ZooKeeper has used. A number that only tunes and is out of range here is \

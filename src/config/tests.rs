@@ -280,7 +280,7 @@ fn zoo_cfg_of_the_distribution() {
                 dataDir=/tmp/zookeeper\nclientPort=2181\n#maxClientCnxns=60\n#autopurge.snapRetainCount=3\n";
     let loaded = load_file("zoo.cfg", text, &[]).expect("ZooKeeper's sample is good");
     assert_eq!(shown(&loaded, "server.tick_time_ms"), ("2000".to_owned(), Source::Line(2)));
-    assert_eq!(shown(&loaded, "server.client_addr"), ("\"0.0.0.0:2181\"".to_owned(), Source::Line(7)));
+    assert_eq!(shown(&loaded, "server.client_addr"), ("\"[::]:2181\"".to_owned(), Source::Line(7)));
     assert_eq!(shown(&loaded, "server.data_dir"), ("\"/tmp/zookeeper\"".to_owned(), Source::Line(6)));
     assert_eq!(shown(&loaded, "features.extended_types"), ("false".to_owned(), Source::ZooKeeperDefault));
     assert_eq!(loaded.notes, ["zoo.cfg keys without a meaning in this server are ignored: initLimit, syncLimit"]);

@@ -5,7 +5,7 @@
 //! give instead.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use corral_peer::ClusterName;
@@ -225,6 +225,11 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Rejection> {
         .collect();
     let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
     first.copied().ok_or_else(|| Rejection::new(format!("the host {host:?} resolves to nothing"), remedy))
+}
+
+/// Every address of this host, IPv4 and IPv6, at this port.
+pub(crate) fn every_address(port: u16) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)
 }
 
 /// What stands for a secret that is set, as TOML.

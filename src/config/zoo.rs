@@ -7,14 +7,13 @@
 //! a warning of its own.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::config::file::ReadFile;
 use crate::config::four_letter;
 use crate::config::keys;
 use crate::config::problem::{Draft, Source, nearest, shortened};
 use crate::config::properties::{self, Property};
-use crate::config::value::{Raw, Rejection, resolve};
+use crate::config::value::{Raw, Rejection, every_address, resolve};
 use crate::config::zoo_ensemble::{Found, is_membership, protection_meant};
 use crate::config::zoo_keys::{self, Rule};
 
@@ -290,7 +289,7 @@ fn four_letter_commands(value: &str, draft: &mut Draft, source: &Source) -> Vec<
     known.into_iter().map(str::to_owned).collect()
 }
 
-/// Joins port and address; without an address every IPv4 network is served, as ZooKeeper does.
+/// Joins port and address; without an address every network is served, as ZooKeeper does.
 fn client_addr(draft: &mut Draft, gathered: &Gathered) {
     let (port, line) = match (&gathered.client_port, &gathered.client_address) {
         (Some(port), _) => *port,
@@ -304,7 +303,7 @@ fn client_addr(draft: &mut Draft, gathered: &Gathered) {
         }
     };
     let address = match &gathered.client_address {
-        None => Ok((SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), line)),
+        None => Ok((every_address(port), line)),
         Some((host, line)) => resolve(host.trim_matches(['[', ']']), port)
             .map(|address| (address, *line))
             .map_err(|rejection| (rejection, Source::Line(*line))),

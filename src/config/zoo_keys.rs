@@ -192,7 +192,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("ssl.quorum.crl", Rule::Ensemble("only `false`: revocation of certificates is not checked")),
     ("ssl.quorum.ocsp", Rule::Ensemble("only `false`: revocation of certificates is not checked")),
     ("electionAlg", Rule::Ensemble("only `3`")),
-    ("quorumListenOnAllIPs", Rule::Ensemble("true: `ensemble.peer_addr` with every IPv4 address")),
+    ("quorumListenOnAllIPs", Rule::Ensemble("true: `ensemble.peer_addr` with every address, IPv4 and IPv6")),
     ("peerType", Rule::Ensemble("`participant` or `observer`; where the list of servers says otherwise, it counts")),
     ("ssl.quorum.*", Rule::NotOffered),
     ("ssl.*", tls(&[])),

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use corral_core::ids::ShardId;
 
 use crate::gauges::Gauges;
+use crate::net::listen::canonical;
 use crate::runtime::complaint::Complaint;
 
 /// Connections the kernel holds while they wait to be accepted.
@@ -115,6 +116,7 @@ impl Acceptor {
 
     /// Whether a connection is taken in, and whose it is; it counts until an [`Ended`] says that it is gone.
     pub(crate) fn admit(&mut self, stream: TcpStream, peer: SocketAddr) -> Option<(ShardId, Accepted)> {
+        let peer = canonical(peer);
         self.forget_ended(ENDED_PER_ACCEPT);
         let address = counted_as(peer.ip());
         let descriptor = u64::try_from(stream.as_raw_fd()).unwrap_or_default();

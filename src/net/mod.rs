@@ -5,6 +5,7 @@
 //! events come to one task of the shard, while each stream has a task that reads it.
 
 pub(crate) mod acceptor;
+pub(crate) mod listen;
 pub(crate) mod peers;
 pub(crate) mod ring;
 pub(crate) mod stream;

@@ -5,7 +5,7 @@
 //! leaves it to others to accept.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -15,11 +15,12 @@ use corral_engine::Moved;
 use corral_storage::MmapDisk;
 use flume::RecvTimeoutError;
 
-use crate::config::value::{Rejection, resolve};
+use crate::config::value::{Rejection, every_address, resolve};
 use crate::data::remembered;
 use crate::gauges::Gauges;
 use crate::messages::ToShard;
 use crate::net::acceptor::BACKLOG;
+use crate::net::listen::{self, effective};
 use crate::net::peers::PeerConnections;
 use crate::runtime::mailbox::Post;
 
@@ -181,7 +182,7 @@ impl Ports {
 
     /// Listens for clients there and nowhere else. Who is connected stays so.
     fn move_clients(&mut self, host: &str, port: u16) -> Result<SocketAddr, CannotListen> {
-        let address = resolve(host, port)?;
+        let address = effective(self.client_address(host, port)?);
         let present = self.clients.local_addr()?;
         if self.is_shut || (present.port() == port && present != address) {
             self.replace_at(present, address)?;
@@ -191,10 +192,18 @@ impl Ports {
         Ok(address)
     }
 
+    /// The address of the list. The list has `0.0.0.0` where a line names a port alone: then every address counts, unless
+    /// the configuration says IPv4.
+    fn client_address(&self, host: &str, port: u16) -> Result<SocketAddr, Rejection> {
+        let every_ipv4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let is_any = host.parse() == Ok(every_ipv4) && self.configured.clients.ip() != every_ipv4;
+        if is_any { Ok(every_address(port)) } else { resolve(host, port) }
+    }
+
     /// Listens at another host of the same port, which the listener of now may stand in the way of.
     fn replace_at(&mut self, present: SocketAddr, address: SocketAddr) -> io::Result<()> {
         // What is no address of this host is found out before anything is shut.
-        try_bind(SocketAddr::new(address.ip(), 0))?;
+        listen::bind(SocketAddr::new(address.ip(), 0))?;
         shut(&self.clients);
         self.is_shut = true;
         self.accept_at(address, 1).or_else(|error| {
@@ -206,7 +215,7 @@ impl Ports {
     }
 
     fn accept_at(&mut self, address: SocketAddr, tries: u32) -> io::Result<()> {
-        let listener = listen(address, tries)?;
+        let listener = open(address, tries)?;
         let copy = listener.try_clone()?;
         self.listens_on.accept_from(listener)?;
         shut(&std::mem::replace(&mut self.clients, copy));
@@ -242,7 +251,7 @@ fn failed(who: &str, host: &str, port: u16, reason: &CannotListen) -> String {
     )
 }
 
-fn listen(address: SocketAddr, tries: u32) -> io::Result<TcpListener> {
+fn open(address: SocketAddr, tries: u32) -> io::Result<TcpListener> {
     let socket = bind_within(address, tries)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -258,26 +267,17 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<socket2::Socket> {
 
 fn bind_within(address: SocketAddr, tries: u32) -> io::Result<socket2::Socket> {
     for _ in 1..tries {
-        match try_bind(address) {
+        match listen::bind(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(TRY_PAUSE),
             other => return other,
         }
     }
-    try_bind(address)
-}
-
-fn try_bind(address: SocketAddr) -> io::Result<socket2::Socket> {
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    // What is accepted from it inherits this.
-    socket.set_nodelay(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
+    listen::bind(address)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr, TcpStream};
+    use std::net::TcpStream;
 
     use corral_consensus::NodeId;
     use corral_core::servers::Servers;
@@ -289,16 +289,6 @@ mod tests {
     use crate::net::peers::{PeerAddress, Settings};
     use crate::runtime::mailbox::{Bell, mailbox};
     use corral_engine::StoredServers;
-
-    #[test]
-    fn what_is_accepted_sends_without_delay() {
-        let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("loopback has a free port");
-        listener.listen(1).expect("it is bound");
-        let listener = TcpListener::from(listener);
-        let _far = std::net::TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
-        let (near, _) = listener.accept().expect("one connects");
-        assert!(near.nodelay().expect("it can be asked"));
-    }
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -362,7 +352,7 @@ mod tests {
         let (mut ports, inbox) = ports();
         let accepted = || matches!(inbox.recv_timeout(Duration::from_secs(5)), Ok(ToShard::Accepted(_)));
         let same = port(&ports.clients);
-        let any = SocketAddr::from(([0, 0, 0, 0], same));
+        let any = effective(every_address(same));
         assert_eq!(ports.move_clients("0.0.0.0", same).expect("it can listen there"), any);
         assert!(TcpStream::connect(("127.0.0.2", same)).is_ok() && accepted());
         assert!(connects(same) && accepted());

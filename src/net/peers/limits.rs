@@ -35,6 +35,8 @@ pub(crate) const STRANGERS_MAX: usize = 256;
 pub(crate) const ACCEPTED_MAX: usize = 16;
 /// Connections of one peer that are still ending while it dials again.
 pub(crate) const ENDING_MAX: usize = 4;
+/// Connections the kernel holds for one listener while they wait to be accepted.
+pub(crate) const BACKLOG: i32 = 128;
 /// Addresses that are tried of one name at each dial.
 pub(crate) const ADDRESSES_MAX: usize = 8;
 /// Places where a peer listened before and is looked for still.

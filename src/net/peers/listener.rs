@@ -18,6 +18,7 @@ use corral_peer::secret::TOKEN_BYTES;
 use corral_peer::{Admission, Answer, ClusterName, FrameKey, Generation, Handshake, Secrets};
 use rustix::event::{PollFd, PollFlags};
 
+use crate::net::listen::canonical;
 use crate::net::peers::Events;
 use crate::net::peers::PeerAddress;
 use crate::net::peers::budget::{Budget, Held};
@@ -185,6 +186,7 @@ impl PeerListener {
         for _ in 0..ACCEPTED_MAX {
             match self.listeners[at].accept() {
                 Ok((socket, from)) => {
+                    let from = canonical(from);
                     let tls = self.tls.as_ref().map(Tls::accept).transpose();
                     let prepared = tune(&socket).and_then(|()| socket.set_nonblocking(true));
                     let (Ok(tls), Ok(())) = (tls, prepared) else {

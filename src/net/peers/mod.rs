@@ -45,6 +45,7 @@ pub(crate) use event::PeerEvent;
 pub(crate) use generations::Generations;
 pub(crate) use outbox::{NotSent, PeerStats, QueueLimits};
 
+use crate::net::listen::{effective, listen};
 use crate::net::peers::dial::{Dialler, EXPOSED, Trail, exposes};
 use crate::net::peers::listener::{Change, KnownPeer, PeerListener};
 use crate::net::peers::outbox::PeerOutbox;
@@ -286,6 +287,7 @@ impl PeerConnections {
     /// # Errors
     /// When it cannot be listened on, or there are [`limits::LISTENERS_MAX`] already.
     pub(crate) fn listen_at(&self, address: SocketAddr) -> io::Result<()> {
+        let address = effective(address);
         let mut entrances = self.entrances.lock().unwrap_or_else(PoisonError::into_inner);
         if entrances.contains(&address) {
             return Ok(());
@@ -293,7 +295,7 @@ impl PeerConnections {
         if entrances.len() >= limits::LISTENERS_MAX {
             return Err(io::Error::other(format!("it listens at {} addresses already", entrances.len())));
         }
-        let listener = TcpListener::bind(address)?;
+        let listener = listen(address, limits::BACKLOG)?;
         listener.set_nonblocking(true)?;
         entrances.push(address);
         self.tell_listener(Change::Listen(listener));

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,9 @@ use crate::config::Config;
 use crate::config::members::Member;
 use crate::config::value::resolve;
 use crate::exit::{ExitCode, Fault};
+use crate::net::listen::listen;
 use crate::net::peers::dial::{EXPOSED, exposes};
+use crate::net::peers::limits::BACKLOG;
 use crate::net::peers::tls::Tls;
 use crate::net::peers::{PeerAddress, Settings};
 
@@ -46,7 +48,7 @@ pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fa
         let sentence = format!("the other servers reach this one at {address}, beyond the loopback: {EXPOSED}");
         return Err(Fault::new(ExitCode::Config, sentence));
     }
-    let listener = TcpListener::bind(address).map_err(|error| listen_fault(address, &error))?;
+    let listener = listen(address, BACKLOG).map_err(|error| listen_fault(address, &error))?;
     let peers = addresses(ensemble.servers.0.iter());
     let (id, cluster) = (NodeId(own.id.into()), ensemble.cluster.clone());
     let settings = Settings::new(id, incarnation, cluster, listener, peers, tls);
@@ -137,6 +139,8 @@ fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     fn config(own: &str) -> Config {
