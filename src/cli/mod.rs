@@ -7,6 +7,7 @@ mod bench;
 mod check_config;
 pub(crate) mod log;
 mod logging;
+mod names;
 mod protocol;
 mod rescue;
 mod serve;

@@ -2,20 +2,21 @@
 //!
 //! The main thread only. The flags defined here are shared with `check-config`, so that it shows what `serve` would do.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 use corral_storage::end_on_lost_page;
 
-use crate::cli::logging;
-use crate::config::{self, Loaded, Override};
+use crate::cli::{logging, names};
+use crate::config::{self, Config, Loaded, Override, Refused};
 use crate::control::Signals;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::setup;
 use crate::{node, preflight};
 
 /// Flags that name the configuration file and override its values.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct ConfigArguments {
     /// Configuration file: corral's TOML or an unchanged ZooKeeper zoo.cfg
     #[arg(long, short, value_name = "FILE")]
@@ -47,6 +48,10 @@ impl ConfigArguments {
     /// # Errors
     /// As `config::load`.
     pub(crate) fn load(&self) -> Result<Loaded, Fault> {
+        config::load(self.config.as_deref(), &self.overrides())
+    }
+
+    fn overrides(&self) -> Vec<Override> {
         let texts = [
             ("--data-dir", "server.data_dir", &self.data_dir),
             ("--log-dir", "server.log_dir", &self.log_dir),
@@ -58,7 +63,17 @@ impl ConfigArguments {
             texts.into_iter().filter_map(|(flag, path, value)| Some(Override::text(flag, path, value.as_ref()?))),
         );
         overrides.extend(self.shards.map(|shards| Override::number("--shards", "runtime.shards", shards.into())));
-        config::load(self.config.as_deref(), &overrides)
+        overrides
+    }
+
+    /// The effective configuration, and the address to listen on for the other servers. The files of TLS and of the secret
+    /// are checked.
+    fn load_to_serve(&self) -> Result<(Loaded, Option<SocketAddr>), Refused> {
+        let loaded = config::load_once(self.config.as_deref(), &self.overrides())?;
+        let log_level = loaded.config.server.log_level;
+        setup::check_files(&loaded.config).map_err(|fault| Refused { fault, unresolved: Vec::new(), log_level })?;
+        let address = setup::own_address(&loaded.config)?;
+        Ok((loaded, address))
     }
 }
 
@@ -78,14 +93,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let signals = Signals::take_over()?;
     end_on_lost_page(ExitCode::MappedPageLost.number())
         .map_err(|error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}")))?;
-    let loaded = arguments.config.load()?;
+    let (config, mut logging) = (arguments.config.clone(), None);
+    let Some((loaded, peers_at)) = names::wait(move || config.load_to_serve(), &signals, &mut logging)? else {
+        let _logging = logging.unwrap_or_else(|| logging::start(Config::default().server.log_level));
+        tracing::info!("stopped before anything was served");
+        return Ok(());
+    };
     let plan = loaded.core_plan(&preflight::usable_cpus()?)?;
     let Loaded { mut config, warnings, notes, file, .. } = loaded;
-    let _logging = logging::start(config.server.log_level);
+    let _logging = logging.unwrap_or_else(|| logging::start(config.server.log_level));
     if let Some(file) = file {
         tracing::info!(file = %file.display(), "configuration read");
     }
-    setup::check_files(&config)?;
     let host = preflight::check(&config, &plan)?;
     for note in &notes {
         tracing::info!("{note}");
@@ -94,5 +113,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         tracing::warn!("{warning}");
     }
     config.limits.connections_max = host.connections_max;
-    node::run(config, &plan, &signals)
+    node::run(config, &plan, peers_at, &signals)
 }

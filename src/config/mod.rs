@@ -31,7 +31,7 @@ use crate::exit::{ExitCode, Fault};
 use cores::CorePlan;
 use file::read_text;
 use problem::Draft;
-use value::{Raw, Rejection};
+use value::{LogLevel, Raw, Rejection};
 
 /// Log segments are made of whole pages of this size.
 const PAGE_BYTES: u64 = 4096;
@@ -111,16 +111,37 @@ enum Format {
     ZooCfg,
 }
 
+/// Why there is no configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refused {
+    pub(crate) fault: Fault,
+    /// Host names of this server that do not resolve, if nothing else is wrong: a later try may succeed.
+    pub(crate) unresolved: Vec<String>,
+    /// As configured.
+    pub(crate) log_level: LogLevel,
+}
+
+/// As [`load_once`], for callers that do not wait for names.
+///
+/// # Errors
+/// As [`load_once`].
+pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Fault> {
+    load_once(file, overrides).map_err(|refused| refused.fault)
+}
+
 /// Puts the configuration together: built-in defaults, then the file if one is named, then the overrides.
 ///
 /// # Errors
 /// A `Config` fault that lists every problem, one a line: place, key, reason, what to do.
-pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Fault> {
+pub(crate) fn load_once(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Refused> {
     let mut draft = Draft::new(file);
     let mut format = Format::Toml;
     if let Some(path) = file {
-        let text =
-            read_text(path).map_err(|error| Fault::new(ExitCode::Config, format!("{error}; name a readable file")))?;
+        let text = read_text(path).map_err(|error| Refused {
+            fault: Fault::new(ExitCode::Config, format!("{error}; name a readable file")),
+            unresolved: Vec::new(),
+            log_level: draft.config.server.log_level,
+        })?;
         format = detect(path, &text);
         match format {
             Format::Toml => toml_file::read(&text, &mut draft),
@@ -133,13 +154,13 @@ pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Loaded
     if format == Format::ZooCfg {
         require(&mut draft, "server.data_dir", "dataDir", "--data-dir");
     }
-    if draft.problems.is_empty() {
+    if draft.awaits_names_alone() {
         ensemble::settle(&mut draft, &read_text);
     }
     if format == Format::ZooCfg {
         require(&mut draft, "server.client_addr", "clientPort", "--client-addr");
     }
-    if draft.problems.is_empty() {
+    if draft.awaits_names_alone() {
         derive(&mut draft, format);
         check(&mut draft);
         ensemble::check(&mut draft);
@@ -164,7 +185,9 @@ fn detect(path: &Path, text: &str) -> Format {
 
 /// A key without which a `zoo.cfg` is not complete, unless a flag gives the value.
 fn require(draft: &mut Draft, path: &str, zoo_key: &str, flag: &str) {
-    let failed_already = draft.problems.iter().any(|problem| problem.key.starts_with(zoo_key));
+    let failed_already = draft.problems.iter().any(|problem| {
+        problem.key.starts_with(zoo_key) || problem.key.starts_with("server.") && problem.rejection.unresolved.is_some()
+    });
     if draft.source(path) == Source::ZooKeeperDefault && !failed_already {
         let rejection = Rejection::new("the key is missing", format!("add the line, or give {flag}"));
         draft.problem_at(draft.file_name(), zoo_key, rejection);
@@ -270,7 +293,7 @@ fn contradiction(draft: &mut Draft, path: &'static str, reason: String, remedy: 
     draft.problem(&source, path, Rejection::new(reason, remedy));
 }
 
-fn finish(mut draft: Draft) -> Result<Loaded, Fault> {
+fn finish(mut draft: Draft) -> Result<Loaded, Refused> {
     const SHOWN_MAX: usize = 50;
     if draft.problems.is_empty() {
         let Draft { config, sources, warnings, notes, file, .. } = draft;
@@ -281,7 +304,14 @@ fn finish(mut draft: Draft) -> Result<Loaded, Fault> {
     if draft.problems.len() > SHOWN_MAX {
         lines.push(format!("and {} more", draft.problems.len() - SHOWN_MAX));
     }
-    Err(Fault::new(ExitCode::Config, lines.join("\n")))
+    let mut unresolved = Vec::new();
+    if draft.awaits_names_alone() {
+        unresolved.extend(draft.problems.into_iter().filter_map(|problem| problem.rejection.unresolved));
+        unresolved.sort();
+        unresolved.dedup();
+    }
+    let fault = Fault::new(ExitCode::Config, lines.join("\n"));
+    Err(Refused { fault, unresolved, log_level: draft.config.server.log_level })
 }
 
 /// The line of a place such as `corral.toml:12`, for sorting.

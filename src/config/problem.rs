@@ -115,6 +115,11 @@ impl Draft {
         self.problems.len() >= PROBLEMS_MAX
     }
 
+    /// Whether there is no problem but host names that do not resolve.
+    pub(crate) fn awaits_names_alone(&self) -> bool {
+        self.problems.iter().all(|problem| problem.rejection.unresolved.is_some())
+    }
+
     pub(crate) fn problem(&mut self, source: &Source, key: &str, rejection: Rejection) {
         self.problem_at(self.place(source), key, rejection);
     }

@@ -43,11 +43,13 @@ impl Raw {
 pub(crate) struct Rejection {
     pub(crate) reason: String,
     pub(crate) remedy: String,
+    /// The host name that does not resolve, if that is the reason and it may resolve later.
+    pub(crate) unresolved: Option<String>,
 }
 
 impl Rejection {
     pub(crate) fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Rejection {
-        Rejection { reason: reason.into(), remedy: remedy.into() }
+        Rejection { reason: reason.into(), remedy: remedy.into(), unresolved: None }
     }
 
     fn wrong_type(raw: &Raw, remedy: impl Into<String>) -> Rejection {
@@ -219,12 +221,27 @@ impl Field for ClusterName {
 /// network.
 pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Rejection> {
     let remedy = "give an IP address of this host, or a name that resolves to one";
+    let unresolved = |reason: String| Rejection {
+        unresolved: is_host_name(host).then(|| host.to_owned()),
+        ..Rejection::new(reason, remedy)
+    };
     let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
-        .map_err(|error| Rejection::new(format!("the host {host:?} does not resolve: {error}"), remedy))?
+        .map_err(|error| unresolved(format!("the host {host:?} does not resolve: {error}")))?
         .collect();
     let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    first.copied().ok_or_else(|| Rejection::new(format!("the host {host:?} resolves to nothing"), remedy))
+    first.copied().ok_or_else(|| unresolved(format!("the host {host:?} resolves to nothing")))
+}
+
+/// Whether the text has the form of a host name. Other texts never resolve.
+fn is_host_name(text: &str) -> bool {
+    const LABEL_BYTES_MAX: usize = 63;
+    const NAME_BYTES_MAX: usize = 253;
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let is_label = |label: &str| (1..=LABEL_BYTES_MAX).contains(&label.len()) && label.chars().all(legal);
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let is_number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    name.len() <= NAME_BYTES_MAX && name.split('.').all(is_label) && !is_number
 }
 
 /// Every address of this host, IPv4 and IPv6, at this port.

@@ -2,6 +2,7 @@
 //!
 //! Main thread, at start. Everything here is absent from a server that runs alone. It knows no message.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,22 +94,30 @@ pub(crate) fn remembered(recovery: &Recovery) -> Option<StoredServers> {
     if holds_data { remembered::read(&recovery.disk) } else { None }
 }
 
-/// Listens for the other servers and dials them; `None` when there are none. `generation` is that of this server's
-/// data: should another server's be of a later one, that is told to `endings`. They are looked for as `remembered` says
-/// until a list is followed.
+/// This process and its data, as the other servers see them.
+pub(crate) struct Links<'a> {
+    /// Drawn for this process.
+    pub(crate) incarnation: u64,
+    /// Of this server's data.
+    pub(crate) generation: Generation,
+    /// The other servers are looked for as this list says, until a list is followed.
+    pub(crate) remembered: Option<&'a StoredServers>,
+}
+
+/// Listens for the other servers at `address` and dials them. Should the data of another server be of a later
+/// generation, that is told to `endings`.
 ///
 /// # Errors
 /// When the address cannot be had, or the files of TLS are not usable.
 pub(crate) fn start_links(
     config: &Config,
-    incarnation: u64,
-    generation: Generation,
-    remembered: Option<&StoredServers>,
+    address: SocketAddr,
+    links: &Links<'_>,
     consensus: Post<ToConsensus>,
     endings: flume::Sender<Ending>,
-) -> Result<Option<PeerConnections>, Fault> {
-    let Some(own) = config.own_member() else { return Ok(None) };
-    let mut settings = setup::settings(config, incarnation)?;
+) -> Result<PeerConnections, Fault> {
+    let Links { incarnation, generation, remembered } = *links;
+    let mut settings = setup::settings(config, address, incarnation)?;
     let end = move |peer| drop(endings.send(Ending::Failed(outdated(peer))));
     settings.generations = Arc::new(Generations::new(generation, end));
     settings.listed = remembered.map(|list| addresses(Some(list.servers.clone()), &settings.peers));
@@ -116,8 +125,9 @@ pub(crate) fn start_links(
     let connections = PeerConnections::start(settings, move |event| drop(consensus.send(ToConsensus::Peer(event))));
     let connections = connections
         .map_err(|error| Fault::new(ExitCode::Internal, format!("no connections to other servers: {error}")))?;
-    tracing::info!(id = own.id, port = own.port, servers, "member of an ensemble");
-    Ok(Some(connections))
+    let port = config.own_member().map(|own| own.port);
+    tracing::info!(id = config.server.server_id, port, servers, "member of an ensemble");
+    Ok(connections)
 }
 
 /// Why a server ends that holds data from before the rescue of another.

@@ -11,7 +11,7 @@ mod replay;
 pub(crate) mod rescue;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -127,11 +127,16 @@ struct Context {
     taken: Vec<Taken>,
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until it is told to stop. It listens for the other servers, if there are any, at `peers_at`.
 ///
 /// # Errors
 /// Whatever keeps it from starting or ends it early.
-pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<(), Fault> {
+pub(crate) fn run(
+    config: Config,
+    plan: &CorePlan,
+    peers_at: Option<SocketAddr>,
+    signals: &Signals,
+) -> Result<(), Fault> {
     let clock = Clock::start();
     let address = config.server.client_addr;
     let listener = bind(address).map_err(|error| preflight::listen_fault(address, &error))?;
@@ -162,9 +167,11 @@ pub(crate) fn run(config: Config, plan: &CorePlan, signals: &Signals) -> Result<
     }
     let (consensus, endings) = (boxes.consensus.0.clone(), boxes.endings.0.clone());
     let (disk, remembered) = (recovery.disk.clone(), ensemble::remembered(&recovery));
-    let connections =
-        ensemble::start_links(&config, incarnation, recovery.generation, remembered.as_ref(), consensus, endings)?;
-    let connections = connections.map(Arc::new);
+    let links = ensemble::Links { incarnation, generation: recovery.generation, remembered: remembered.as_ref() };
+    let connections = match peers_at {
+        Some(address) => Some(Arc::new(ensemble::start_links(&config, address, &links, consensus, endings)?)),
+        None => None,
+    };
     if let Some(tls) = connections.as_ref().and_then(|connections| connections.tls()) {
         start_certificates(tls.clone(), config.ensemble.tls_watch, plan, signals)?;
     }

@@ -1,17 +1,21 @@
-"""Where servers of an ensemble listen."""
+"""Where servers of an ensemble listen, and names that do not resolve."""
 
+import os
 import socket
+import subprocess
 
 import pytest
 
 from ensemble import config
-from ensemble.cluster import CALM, Ensemble, configure, share_secret
-from ensemble.sessions import connect, root
-from support import jute
+from ensemble.cluster import CALM, Ensemble, configure, says, share_secret
+from ensemble.sessions import connect, root, seen
+from support import jute, unshare
 from support.client import Client, Refused, four_letter_command
 from support.expect import equal
 from support.wait import free_port, wait_until
 
+HOSTS, LATE = "/etc/hosts", "late.corral.invalid"
+UNRESOLVED = "does not resolve yet"
 READ_BY_IPV4 = ((jute.ALL, "ip", "127.0.0.1"),)
 pytestmark = pytest.mark.usefixtures("only_corral")
 
@@ -24,6 +28,21 @@ def own(shards):
         share_secret(member, "x" * 44)
     yield made
     made.dispose()
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """A file of this thread, and of what it starts, in the place of /etc/hosts."""
+    if os.geteuid() != 0:
+        pytest.skip("a mount needs root: run it under unshare --mount --map-root-user")
+    with unshare.own(unshare.MOUNTS):
+        path = tmp_path / "hosts"
+        path.write_text("127.0.0.1 localhost\n")
+        for command in (["mount", "--make-rprivate", "/"], ["mount", "--bind", path, HOSTS]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"no mounts of its own can be made: {done.stderr.strip()}")
+        yield path
 
 
 @pytest.fixture
@@ -48,6 +67,24 @@ def is_ok(address):
         return four_letter_command(address, "ruok") == "imok"
     except OSError:
         return False
+
+
+def test_a_server_serves_as_soon_as_its_own_name_resolves(own, hosts):
+    """Its name for the others, and that for clients."""
+    first, second, third = own.members
+    respecify(own, {3: f"{LATE}:{free_port()}:{free_port()}:participant;{LATE}:{third.address[1]}"})
+    for member in own.members:
+        member.launch()
+    says(third, UNRESOLVED)
+    equal(third.stop(), 0, "exit code")
+    third.launch()
+    says(third, UNRESOLVED, times=2)
+    with hosts.open("a") as file:
+        file.write(f"127.0.0.1 {LATE}\n")
+    wait_until(third.is_serving, "it serves")
+    equal(seen(third, root(own, "late")), b"")
+    says(third, "resolves now")
+    equal(third.log().count(UNRESOLVED), 2, "one line a start")
 
 
 def test_a_port_without_an_address_is_open_to_ipv4_and_ipv6(own, ipv6):

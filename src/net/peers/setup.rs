@@ -12,9 +12,9 @@ use std::sync::Arc;
 use corral_consensus::NodeId;
 use corral_peer::Secrets;
 
-use crate::config::Config;
 use crate::config::members::Member;
 use crate::config::value::resolve;
+use crate::config::{Config, Refused};
 use crate::exit::{ExitCode, Fault};
 use crate::net::listen::listen;
 use crate::net::peers::dial::{EXPOSED, exposes};
@@ -22,26 +22,35 @@ use crate::net::peers::limits::BACKLOG;
 use crate::net::peers::tls::Tls;
 use crate::net::peers::{PeerAddress, Settings};
 
-/// The settings of this server's connections; its `incarnation` was drawn for this process.
+/// The address to listen on for the other servers; `None` for a server that runs alone.
 ///
 /// # Errors
-/// A `Config` fault when this server is not in the list, its own host does not resolve or a file of TLS is bad; a
-/// `ListenFailed` one when the port cannot be had.
-pub(crate) fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fault> {
+/// A `Config` fault when the host of this server does not resolve.
+pub(crate) fn own_address(config: &Config) -> Result<Option<SocketAddr>, Refused> {
+    let Some(own) = config.own_member() else { return Ok(None) };
+    if config.ensemble.peer_addr.is_some() {
+        return Ok(config.ensemble.peer_addr);
+    }
+    resolve(&own.host, own.port).map(Some).map_err(|rejection| {
+        let sentence =
+            format!("ensemble.servers: {}; {}, or set ensemble.peer_addr", rejection.reason, rejection.remedy);
+        let unresolved = rejection.unresolved.into_iter().collect();
+        Refused { fault: Fault::new(ExitCode::Config, sentence), unresolved, log_level: config.server.log_level }
+    })
+}
+
+/// The settings of this server's connections, which listen at `address`; its `incarnation` was drawn for this process.
+///
+/// # Errors
+/// A `Config` fault when this server is not in the list, or a file of TLS is bad. A `ListenFailed` fault when the port
+/// cannot be had.
+pub(crate) fn settings(config: &Config, address: SocketAddr, incarnation: u64) -> Result<Settings, Fault> {
     let own = config.own_member().ok_or_else(|| {
         let sentence = format!("ensemble.servers: there is no server {} in it", config.server.server_id);
         Fault::new(ExitCode::Config, sentence)
     })?;
     let ensemble = &config.ensemble;
     let (tls, secrets) = files(config, own)?;
-    let address = match ensemble.peer_addr {
-        Some(address) => address,
-        None => resolve(&own.host, own.port).map_err(|rejection| {
-            let sentence =
-                format!("ensemble.servers: {}; {}, or set ensemble.peer_addr", rejection.reason, rejection.remedy);
-            Fault::new(ExitCode::Config, sentence)
-        })?,
-    };
     let plaintext = ensemble.allow_plaintext && secrets.is_some();
     if exposes(tls.as_ref(), plaintext, address.ip()) {
         // The configuration was checked, but a name stands for what the resolver says.
@@ -143,6 +152,11 @@ mod tests {
 
     use super::*;
 
+    fn settings(config: &Config, incarnation: u64) -> Result<Settings, Fault> {
+        let address = own_address(config).map_err(|refused| refused.fault)?.expect("it is one of several servers");
+        super::settings(config, address, incarnation)
+    }
+
     fn config(own: &str) -> Config {
         let mut config = Config::default();
         config.server.server_id = 2;
@@ -228,6 +242,9 @@ mod tests {
         elsewhere.ensemble.secret_file = path;
         check(&elsewhere, ExitCode::ListenFailed, "is no address of this host");
         check(&config("a..b:2888:9"), ExitCode::Config, "does not resolve");
+        let unresolved = |host: &str| own_address(&config(&format!("{host}:2888:9"))).expect_err(host).unresolved;
+        assert_eq!(unresolved("a..b"), [""; 0], "it never resolves");
+        assert_eq!(unresolved("a.invalid"), ["a.invalid"]);
         let mut encrypted = config(&format!("127.0.0.1:{}:9", free_port()));
         encrypted.ensemble.tls_cert = "/nonexistent.pem".into();
         check(&encrypted, ExitCode::Config, "[ensemble] TLS: /nonexistent.pem cannot be read");
