@@ -171,6 +171,7 @@ impl ConsensusActor {
 
     fn heard_of_peer(&mut self, event: PeerEvent) {
         match event {
+            PeerEvent::Name { peer, resolves } => self.handle(Event::PeerName { peer, resolves }),
             PeerEvent::Up { peer, direction: Direction::Out, stream, .. } => {
                 self.handle(Event::ConnectedTo { peer, stream });
             }

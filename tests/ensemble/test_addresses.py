@@ -14,7 +14,7 @@ from support.client import Client, Refused, four_letter_command
 from support.expect import equal
 from support.wait import free_port, wait_until
 
-HOSTS, LATE = "/etc/hosts", "late.corral.invalid"
+HOSTS, LATE, NEVER = "/etc/hosts", "late.corral.invalid", "never.corral.invalid"
 UNRESOLVED = "does not resolve yet"
 READ_BY_IPV4 = ((jute.ALL, "ip", "127.0.0.1"),)
 pytestmark = pytest.mark.usefixtures("only_corral")
@@ -67,6 +67,17 @@ def is_ok(address):
         return four_letter_command(address, "ruok") == "imok"
     except OSError:
         return False
+
+
+def test_a_name_that_never_resolves_keeps_no_majority_from_serving(own):
+    """On the very first start, where none of the three has data."""
+    first, second, _ = own.members
+    respecify(own, {3: f"{NEVER}:{free_port()}:{free_port()}"})
+    first.launch()
+    second.launch()
+    top = root(own, "majority")
+    equal([seen(member, top) for member in (first, second)], [b"", b""])
+    assert any("bootstrapping a new ensemble without them" in member.log() for member in (first, second)), first.log_tail()
 
 
 def test_a_server_serves_as_soon_as_its_own_name_resolves(own, hosts):

@@ -320,6 +320,7 @@ impl Coordinator {
 
     /// Messages can be sent to that server. `connection` grows with every connection that is up.
     pub fn peer_connected(&mut self, peer: u8, connection: u64) {
+        self.founder(peer, true);
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.peer_connected(peer, connection);
         }
@@ -393,6 +394,23 @@ impl Coordinator {
     /// Founders that this uninitialised server waits for; empty also when it is none, or waits for a leader alone.
     pub fn awaited(&self) -> Vec<Awaited> {
         self.ensemble.as_ref().map_or_else(Vec::new, |ensemble| ensemble.awaited())
+    }
+
+    /// `exists`: the name of that server resolves, or the server has a connection with this one. A new ensemble waits for
+    /// it then. Otherwise its name has not resolved since the start.
+    pub fn founder(&mut self, server: u8, exists: bool) {
+        let Some(bootstrap) = self.ensemble.as_mut().and_then(|ensemble| ensemble.bootstrap.as_mut()) else { return };
+        if exists {
+            bootstrap.exists(server);
+        } else {
+            bootstrap.unresolved(self.now, server);
+        }
+    }
+
+    /// Founders that a new ensemble does not wait for, because their names never resolved.
+    pub fn absent_founders(&self) -> Vec<u8> {
+        let bootstrap = self.ensemble.as_ref().and_then(|ensemble| ensemble.bootstrap.as_ref());
+        bootstrap.map_or_else(Vec::new, |bootstrap| bootstrap.absent())
     }
 
     /// Servers that said to this one, which is none, that they are uninitialised: the leader's Raft has to know.

@@ -232,6 +232,8 @@ pub const HEARTBEATS_MAX: usize = 64;
 pub const SERVERS_MAX: usize = 255;
 /// How often an uninitialised server reports that it is.
 pub const UNINITIALISED_EVERY_MS: u64 = 200;
+/// A founder of a new ensemble is absent when its name has not resolved for so long since the start.
+pub const ABSENT_AFTER_MS: u64 = 10_000;
 /// Znodes that a walk over a subtree visits in one piece: some hundred microseconds.
 pub const WALK_PIECE: usize = 1000;
 /// A membership change goes on without those who have not caught up after so long, if a majority of the new

@@ -29,9 +29,9 @@ use corral_peer::Generation;
 use crate::effect::{Answer, Effect, Ended, Garbage, Outbox, Status, ToLog, ToShards};
 use crate::event::{CorruptState, Event, Now, WrittenSnapshot};
 use crate::machine::{Replicated, ReplicatedCoordinator};
-use crate::peers::{self, Peers};
+use crate::peers::{self, Peers, server};
 use crate::progress::{CatchUp, log_position_of};
-use crate::serving::{ServerState, Serving};
+use crate::serving::{ServerState, Serving, log_bootstrap};
 use crate::settings::Settings;
 use crate::snapshot::{Arrived, Offered};
 use context::Context;
@@ -243,6 +243,7 @@ impl<M: Replicated> Engine<M> {
                 let installing = self.snapshots.installing();
                 peers.incoming(now.millis(), incoming, installing, replica, out);
             }
+            Event::PeerName { peer, resolves } => replica.machine_mut().founder(server(peer), resolves),
             Event::ConnectedTo { peer, stream } => peers.connected_to(now.millis(), peer, stream, replica, out),
             Event::DisconnectedFrom { peer, stream, gone } => {
                 peers.disconnected_from(peer, stream, replica);
@@ -250,7 +251,7 @@ impl<M: Replicated> Engine<M> {
                     Peers::gone(peer, replica);
                 }
             }
-            Event::Accepted { peer, stream, incarnation } => peers.accepted(peer, stream, incarnation),
+            Event::Accepted { peer, stream, incarnation } => peers.accepted((peer, stream, incarnation), replica),
             Event::Lost { peer, stream, gone } => {
                 peers.lost(stream);
                 if gone {
@@ -556,7 +557,7 @@ impl<M: Replicated> Engine<M> {
         if !peers.may_bootstrap() || !self.replica.machine_mut().bootstraps(BOOTSTRAP_INDEX.0, BOOTSTRAP_TERM.0) {
             return;
         }
-        tracing::info!("no voting server has data: bootstrapping a new ensemble");
+        log_bootstrap(&self.replica.machine().absent_founders());
         self.write_snapshot_if(now, |_| true);
     }
 

@@ -79,6 +79,13 @@ pub enum Event {
     LogDamaged(String),
     /// Progress of a snapshot from another server, see [`crate::Effect::Receive`].
     Incoming(Incoming),
+    /// The name of another server has not resolved since the start, or resolves now for the first time after that.
+    PeerName {
+        /// The other server.
+        peer: NodeId,
+        /// Whether it resolves.
+        resolves: bool,
+    },
     /// A connection that this server dialled is open: messages for that server use it from now on.
     ConnectedTo {
         /// The other server.

@@ -137,8 +137,10 @@ impl Peers {
         undelivered(peer, true, replica);
     }
 
-    pub(crate) fn accepted(&mut self, peer: NodeId, stream: u64, incarnation: u64) {
-        self.from.insert(stream, Sender { peer: server(peer), incarnation, connection: stream });
+    pub(crate) fn accepted<M: Replicated>(&mut self, sender: (NodeId, u64, u64), replica: &mut Replica<M>) {
+        let (peer, connection, incarnation) = (server(sender.0), sender.1, sender.2);
+        replica.machine_mut().founder(peer, true);
+        self.from.insert(connection, Sender { peer, incarnation, connection });
     }
 
     pub(crate) fn lost(&mut self, stream: u64) {
@@ -590,6 +592,6 @@ fn stagger<M: Replicated>(replica: &Replica<M>, lost: NodeId) -> u32 {
 }
 
 /// The id of a server in the type of `corral-core`.
-fn server(node: NodeId) -> u8 {
+pub(crate) fn server(node: NodeId) -> u8 {
     u8::try_from(node.0).expect("only configured servers are connected, and their numbers are at most 255")
 }

@@ -173,6 +173,19 @@ pub(crate) fn log_what_is_awaited(awaited: &[Awaited]) {
     }
 }
 
+/// Logs that a new ensemble begins; `absent` are founders that it does not wait for.
+pub(crate) fn log_bootstrap(absent: &[u8]) {
+    if absent.is_empty() {
+        tracing::info!("no voting server has data: bootstrapping a new ensemble");
+    } else {
+        tracing::warn!(
+            ?absent,
+            "a majority of the voting servers has no data, and the names of the absent ones never resolved: bootstrapping a new \
+             ensemble without them; if one of them has data, stop all servers and keep its data directory"
+        );
+    }
+}
+
 /// Logs that a server outside of the list holds data of this cluster, while this server has none.
 pub(crate) fn log_unknown_server(server: NodeId) {
     tracing::warn!(

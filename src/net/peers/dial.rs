@@ -102,11 +102,13 @@ pub(crate) struct Failure {
     pub(crate) words: String,
     /// As where the peer's process does not run, or has just ended.
     pub(crate) is_ordinary: bool,
+    /// No name of the peer resolved.
+    pub(crate) is_unresolved: bool,
 }
 
 impl From<String> for Failure {
     fn from(words: String) -> Failure {
-        Failure { words, is_ordinary: false }
+        Failure { words, is_ordinary: false, is_unresolved: false }
     }
 }
 
@@ -123,14 +125,17 @@ impl Dialler {
     /// # Errors
     /// Words, of the last address that its present name has, that says what failed and, where it is known, what to do.
     pub(crate) fn dial(&self, outbox: &PeerOutbox) -> Result<Dialled, Failure> {
-        let mut first = None;
+        let mut first: Option<Failure> = None;
         for place in self.places() {
             match self.dial_at(&place, outbox) {
                 Ok(done) => {
                     *self.trail.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
                     return Ok(done);
                 }
-                Err(reason) => first = first.or(Some(reason)),
+                Err(reason) => match &mut first {
+                    Some(first) => first.is_unresolved &= reason.is_unresolved,
+                    first @ None => *first = Some(reason),
+                },
             }
             if outbox.is_stopping() {
                 break;
@@ -154,9 +159,11 @@ impl Dialler {
 
     fn dial_at(&self, peer: &PeerAddress, outbox: &PeerOutbox) -> Result<Dialled, Failure> {
         let PeerAddress { host, port, .. } = peer;
-        let found = (self.resolve)(host, *port)
-            .map_err(|error| format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))?;
-        let mut last = Failure::from(format!("the name {host:?} resolves to nothing; correct it or its DNS entry"));
+        let unresolved = |words: String| Failure { is_unresolved: true, ..Failure::from(words) };
+        let found = (self.resolve)(host, *port).map_err(|error| {
+            unresolved(format!("the name {host:?} does not resolve: {error}; correct it or its DNS entry"))
+        })?;
+        let mut last = unresolved(format!("the name {host:?} resolves to nothing; correct it or its DNS entry"));
         for address in found.into_iter().take(ADDRESSES_MAX) {
             if exposes(self.tls.as_ref(), self.plaintext, address.ip()) {
                 last = format!("{} is another host: {EXPOSED}", address.ip()).into();
@@ -165,6 +172,7 @@ impl Dialler {
             let connected = connect(address).map_err(|error| Failure {
                 words: refused(&error),
                 is_ordinary: error.kind() == ErrorKind::ConnectionRefused,
+                is_unresolved: false,
             });
             let done = connected.and_then(|socket| self.greet(peer, socket, outbox));
             match done {
@@ -243,6 +251,7 @@ impl Dialler {
             Err(Failure {
                 words: reason,
                 is_ordinary: matches!(answer.verdict, Admission::Busy | Admission::Duplicate),
+                is_unresolved: false,
             })
         })
     }
@@ -259,7 +268,7 @@ impl Dialler {
         let have = self.exchange(channel, said, &mut bytes, deadline, outbox)?;
         if have < ANSWER_BYTES {
             let words = unanswered(&bytes[..have], channel.tls().is_some());
-            return Err(Failure { words, is_ordinary: have == 0 });
+            return Err(Failure { is_ordinary: have == 0, ..Failure::from(words) });
         }
         Ok(bytes)
     }

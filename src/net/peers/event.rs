@@ -22,6 +22,8 @@ pub(crate) enum Direction {
 /// What happens on the connections. For one peer and direction always `Up`, frames, `Down`, in this order, then again.
 #[derive(Debug)]
 pub(crate) enum PeerEvent {
+    /// The name of a peer has not resolved since it is dialled, or resolves now for the first time after that.
+    Name { peer: NodeId, resolves: bool },
     /// A connection stands.
     Up {
         peer: NodeId,

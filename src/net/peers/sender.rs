@@ -48,8 +48,11 @@ impl Sender {
         }
         let mut pause = PAUSE_MIN;
         let mut complaints = Complaints::new(Instant::now());
+        let mut resolves = None;
         while !self.is_stopping() {
-            match self.dialler.dial(&self.outbox) {
+            let dialled = self.dialler.dial(&self.outbox);
+            self.tell_of_name(&mut resolves, dialled.as_ref().err().is_none_or(|failure| !failure.is_unresolved));
+            match dialled {
                 Ok(dialled) => {
                     let begin = Instant::now();
                     self.connected(dialled);
@@ -69,6 +72,15 @@ impl Sender {
             let waited = self.sleep(pause);
             pause = if waited { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
         }
+    }
+
+    /// `before` is whether the name has resolved in earlier dials, `now` whether it does. Once it has, nothing is told.
+    fn tell_of_name(&self, before: &mut Option<bool>, now: bool) {
+        let is_told = if now { *before == Some(false) } else { before.is_none() };
+        if is_told {
+            (self.events)(PeerEvent::Name { peer: self.outbox.peer, resolves: now });
+        }
+        *before = Some(now || *before == Some(true));
     }
 
     fn is_stopping(&self) -> bool {

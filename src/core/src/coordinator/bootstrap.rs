@@ -7,13 +7,17 @@
 //! all founders with a vote have answered this very start of it, none of them remembers anything: there is no promise
 //! that could be broken.
 //!
+//! A founder is absent if its name has never resolved since the start, and it had no connection with this server. The
+//! others begin without absent founders if they are a majority. An ensemble with acknowledged writes has a member in
+//! that majority, and that member would have data.
+//!
 //! One that has bootstrapped the ensemble goes on saying so until it makes its first promise: founders that were
 //! interrupted, before there were enough for an election, begin again with those that were not. It knows neither Raft
 //! nor disks.
 
 use super::{PeerSend, Sender};
 use crate::ids::Millis;
-use crate::limits::UNINITIALISED_EVERY_MS;
+use crate::limits::{ABSENT_AFTER_MS, UNINITIALISED_EVERY_MS};
 use crate::peer::{PeerMessage, Uninitialised};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -67,6 +71,10 @@ pub(super) struct Bootstrap {
     incarnation: u64,
     digest: u64,
     heard: BTreeMap<u8, Heard>,
+    /// By founder, the time since which its name has not resolved. `None` if the founder is known to exist.
+    unresolved: BTreeMap<u8, Option<Millis>>,
+    /// The last tick.
+    now: Millis,
     /// When all were told last.
     said: Millis,
     /// It was told that it may bootstrap.
@@ -83,6 +91,8 @@ impl Bootstrap {
             incarnation,
             digest,
             heard: BTreeMap::new(),
+            unresolved: BTreeMap::new(),
+            now: Millis(0),
             said: Millis(0),
             begun: bootstrapped,
             bootstrapped,
@@ -112,8 +122,30 @@ impl Bootstrap {
         self.heard.remove(&peer);
     }
 
-    /// Whether it is time to tell everybody again.
+    /// The name of that server has not resolved since the start.
+    pub(super) fn unresolved(&mut self, now: Millis, peer: u8) {
+        self.unresolved.entry(peer).or_insert(Some(now));
+    }
+
+    /// The name of that server resolves, or there is a connection with it. This holds for the whole run of this server.
+    pub(super) fn exists(&mut self, peer: u8) {
+        self.unresolved.insert(peer, None);
+    }
+
+    /// Founders with a vote that are not waited for. None if the rest is no majority.
+    pub(super) fn absent(&self) -> Vec<u8> {
+        let is_absent = |id: &u8| {
+            let since = self.unresolved.get(id).copied().flatten();
+            since.is_some_and(|since| self.now.since(since) >= ABSENT_AFTER_MS)
+        };
+        let voters = &self.founders.voters;
+        let absent: Vec<u8> = voters.iter().copied().filter(|id| *id != self.founders.own && is_absent(id)).collect();
+        if absent.len() * 2 < voters.len() { absent } else { Vec::new() }
+    }
+
+    /// Whether it is time to tell everybody again; to be called at each tick.
     pub(super) fn is_due(&mut self, now: Millis) -> bool {
+        self.now = now;
         let due = now.since(self.said) >= UNINITIALISED_EVERY_MS;
         if due {
             self.said = now;
@@ -123,7 +155,8 @@ impl Bootstrap {
 
     /// Founders that keep the ensemble from beginning.
     pub(super) fn awaited(&self) -> Vec<Awaited> {
-        let others = self.founders.voters.iter().filter(|id| **id != self.founders.own);
+        let absent = self.absent();
+        let others = self.founders.voters.iter().filter(|id| **id != self.founders.own && !absent.contains(id));
         let missing = |id: &u8| match self.heard.get(id) {
             Some(heard) if !heard.agrees => Some(Awaited::Disagrees(*id)),
             Some(heard) if heard.heard_us => None,
@@ -132,7 +165,7 @@ impl Bootstrap {
         others.filter_map(missing).collect()
     }
 
-    /// Whether all founders are uninitialised, and this server is to vote with them.
+    /// Whether all founders but the absent ones are uninitialised, and this server is to vote with them.
     pub(super) fn is_complete(&self) -> bool {
         self.founders.voters.contains(&self.founders.own) && self.awaited().is_empty()
     }
@@ -192,6 +225,28 @@ mod tests {
         say(&one, &mut two);
         say(&two, &mut one);
         assert_eq!(one.awaited(), [Awaited::Disagrees(2), Awaited::Silent(3)]);
+    }
+
+    #[test]
+    fn a_majority_begins_without_absent_founders() {
+        let (mut one, mut two) = (bootstrap(1, 11), bootstrap(2, 12));
+        one.unresolved(Millis(5), 3);
+        say(&one, &mut two);
+        say(&two, &mut one);
+        one.is_due(Millis(4 + ABSENT_AFTER_MS));
+        assert_eq!((one.awaited(), one.is_complete()), (vec![Awaited::Silent(3)], false));
+        one.is_due(Millis(5 + ABSENT_AFTER_MS));
+        assert_eq!((one.absent(), one.is_complete()), (vec![3], true));
+        // A majority is needed, and each of it must have answered.
+        one.unresolved(Millis(5), 2);
+        assert_eq!((one.absent(), one.awaited()), (vec![], vec![Awaited::Silent(3)]));
+        one.exists(2);
+        one.forget(2);
+        assert_eq!((one.absent(), one.awaited()), (vec![3], vec![Awaited::Silent(2)]));
+        // A founder with a connection, or with a name that resolved once, may have data.
+        one.exists(3);
+        one.unresolved(Millis(5), 3);
+        assert_eq!(one.awaited(), [Awaited::Silent(2), Awaited::Silent(3)]);
     }
 
     #[test]

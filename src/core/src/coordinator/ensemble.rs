@@ -77,7 +77,7 @@ pub(super) struct Ensemble {
     /// All clients were sent away.
     away: bool,
     /// As long as this server has promised nothing that it remembers.
-    bootstrap: Option<Bootstrap>,
+    pub(super) bootstrap: Option<Bootstrap>,
     /// Others that said so.
     uninitialised_peers: Vec<u8>,
     /// This server cannot take what the leader gives: nothing that its clients write would come back.

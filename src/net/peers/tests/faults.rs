@@ -266,7 +266,7 @@ fn the_answers_are_understood() {
 #[test]
 fn a_name_is_resolved_at_every_dial() {
     let (first, second) = (listener(), listener());
-    let ports = Arc::new(Mutex::new(vec![port(&first)]));
+    let ports = Arc::new(Mutex::new(Vec::new()));
     let resolve = {
         let ports = Arc::clone(&ports);
         move |host: &str, asked: u16| {
@@ -280,8 +280,11 @@ fn a_name_is_resolved_at_every_dial() {
     };
     let peer = PeerAddress { id: NodeId(2), host: "two.example".to_owned(), port: 1234 };
     let server = Server::start(1, 11, listener(), vec![peer], |settings| settings.resolve = Arc::new(resolve));
+    assert!(matches!(server.next(), PeerEvent::Name { resolves: false, .. }));
+    ports.lock().expect("nobody panics with it").push(port(&first));
     let first = Fake { listener: first };
     let socket = first.welcome();
+    assert!(matches!(server.next(), PeerEvent::Name { resolves: true, .. }));
     server.up(Direction::Out);
     // It moves: for a while the name is not known, then it has a dead address and a living one.
     ports.lock().expect("nobody panics with it").clear();

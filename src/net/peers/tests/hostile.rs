@@ -39,7 +39,7 @@ fn told(server: &Server) -> (usize, Reason) {
         match server.next() {
             PeerEvent::Frames { frames: more, .. } => frames += more.len(),
             PeerEvent::Down { reason, .. } => return (frames, reason),
-            PeerEvent::Up { .. } => {}
+            PeerEvent::Up { .. } | PeerEvent::Name { .. } => {}
         }
     }
 }
