@@ -176,6 +176,9 @@ impl LogKeeper<'_> {
                         self.when_possible(log, write, Some(&append), &mut durable, &mut inbox)?;
                         durable = Some(append.number);
                     }
+                    ToLog::Read { from, upto } => {
+                        drop(self.consensus.send(Event::LogRead(corral_journal::read_page(log, (from, upto))).into()));
+                    }
                     ToLog::Trim(index) => {
                         log.trim_before(index)?;
                     }

@@ -157,9 +157,8 @@ sections! {
         /// leader; a session's connection is closed earlier, after two thirds of its timeout. 0 = 20 x
         /// `ensemble.election_ms`.
         hold_ms: u32 = 0, range(0, 600_000), "ms";
-        /// Bytes of the log behind what is applied that are kept in memory, also over a restart as far as the log on
-        /// disk goes: a server that lags by less is given entries, one that lags by more a snapshot. While it takes
-        /// that over, up to 256 MiB more are kept for it.
+        /// Bytes of applied log entries that are kept in memory, also over a restart. A server that lags by less is sent
+        /// these entries. A server that lags by more is sent entries from disk, if need be behind a snapshot.
         log_cache_bytes: u64 = 32 * MIB, range(MIB, 4 * GIB), "bytes";
         /// Clients that ask for it may read while this server has no leader, after `ensemble.hold_ms`; `isro` is
         /// answered then without being listed in `commands.four_letter_whitelist`.

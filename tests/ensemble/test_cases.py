@@ -132,7 +132,7 @@ def test_killed_while_taking_over_a_snapshot(ensemble, only_corral):
 
 def test_a_received_snapshot_replaces_older_ones(run_ensemble, options, only_corral):
     """A server that was given a snapshot after each outage kept all of them, until its disk was full."""
-    settings = {**CALM, **NO_SNAPSHOT, "snapshot.snapshots_retained": 1}
+    settings = {**CALM, **NO_SNAPSHOT, "snapshot.snapshots_retained": 1, "ensemble.log_cache_bytes": 1 << 20}
     ensemble = run_ensemble(Ensemble(options.server, shards=options.shards, settings=settings))
     top, victim, leader = root(ensemble, "outages"), ensemble.followers()[0], ensemble.leader()
     others = [member for member in ensemble.members if member is not victim]
@@ -143,7 +143,8 @@ def test_a_received_snapshot_replaces_older_ones(run_ensemble, options, only_cor
                 client.create(f"{top}/{outage}-{number}", b"x" * SNAPSHOT_BYTES)
         for member in others:
             member.process.send_signal(signal.SIGUSR1)
-            says(member, "snapshot written", outage)
+            # The first one began the ensemble.
+            says(member, "snapshot written", 1 + outage)
         victim.launch()
         says(victim, "snapshot installed", outage)
     wait_until(lambda: len(list((victim.directory / "data").glob("image-*.img"))) == 1, "one snapshot is left")

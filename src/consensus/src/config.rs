@@ -30,6 +30,12 @@ pub struct Config {
     pub seed: u64,
 }
 
+/// The log of a bootstrapped ensemble begins behind this index, so that a server without data is sent a snapshot, and
+/// with it the membership.
+pub const BOOTSTRAP_INDEX: Index = Index(1);
+/// Term of the entry at [`BOOTSTRAP_INDEX`].
+pub const BOOTSTRAP_TERM: Term = Term(1);
+
 /// What storage gives back at start.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
@@ -39,6 +45,9 @@ pub struct Restored {
     pub cut_index: Index,
     /// Term of the entry at that index, 0 without one.
     pub cut_term: Term,
+    /// The terms of durable entries up to `cut_index` that followers may be sent from disk, each with the first index that
+    /// has it. Empty if there are none.
+    pub disk_terms: Vec<(Index, Term)>,
     /// All durable entries after `cut_index`, without a gap. Those that the snapshot holds too are for followers that
     /// lag.
     pub entries: Vec<Entry>,
@@ -87,6 +96,12 @@ impl Restored {
         }
         if self.cut_index.0 > limits::RESTORED_INDEX_MAX {
             return Err(ConsensusError::TooFar { index: self.cut_index });
+        }
+        let grow = |pair: &[(Index, Term)]| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1;
+        let ends =
+            self.disk_terms.last().is_none_or(|(first, term)| *first <= self.cut_index && *term == self.cut_term);
+        if !ends || !self.disk_terms.windows(2).all(grow) {
+            return Err(ConsensusError::SnapshotTerm { index: self.cut_index, term: self.cut_term });
         }
         let (mut index, mut term) = (self.cut_index.0, self.cut_term);
         for entry in &self.entries {

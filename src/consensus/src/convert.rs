@@ -150,12 +150,6 @@ pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'stati
             to.reject = true;
             (to.index, to.reject_hint, to.log_term, to.commit) = (index.0, hint.0, hint_term.0, commit.0);
         }
-        PeerBody::AppendReply(AppendReply::WantsSnapshot { commit, last, last_term, from }) => {
-            to.msg_type = Kind::MsgAppendResponse;
-            to.reject = true;
-            (to.index, to.reject_hint, to.log_term, to.commit) = (commit.0, last.0, last_term.0, commit.0);
-            to.request_snapshot = from.0;
-        }
         PeerBody::Vote { pre, transfer, last_index, last_term, commit, commit_term } => {
             to.msg_type = if *pre { Kind::MsgRequestPreVote } else { Kind::MsgRequestVote };
             (to.index, to.log_term) = (last_index.0, last_term.0);
@@ -184,6 +178,7 @@ pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'stati
             to.set_snapshot(snapshot_in(*index, *term, membership));
         }
         PeerBody::TimeoutNow => to.msg_type = Kind::MsgTimeoutNow,
+        PeerBody::WantsState { .. } => return Err("a request that does not concern the log"),
         PeerBody::ReadIndex { context } => {
             to = read_request(*context);
             to.from = from.from.0;
@@ -232,14 +227,6 @@ pub(crate) fn message_out(from: &eraftpb::Message, term: u64) -> Option<PeerMess
             commit,
             entries: from.entries.iter().map(entry_out).collect(),
         },
-        Kind::MsgAppendResponse if from.reject && from.request_snapshot != 0 => {
-            PeerBody::AppendReply(AppendReply::WantsSnapshot {
-                commit: index,
-                last: Index(from.reject_hint),
-                last_term: Term(from.log_term),
-                from: Index(from.request_snapshot),
-            })
-        }
         Kind::MsgAppendResponse if from.reject => PeerBody::AppendReply(AppendReply::Rejected {
             index,
             hint: Index(from.reject_hint),

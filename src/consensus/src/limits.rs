@@ -97,10 +97,6 @@ pub const EARLY_ELECTION_TICKS: u32 = 2;
 /// A member keeps up if it is at most so many entries behind the commit index.
 pub const KEEPS_UP_ENTRIES: u64 = 64;
 
-/// Bytes of applied entries kept beyond the budget for followers that receive a snapshot, overhead included. A follower
-/// that needs more when it has installed its snapshot needs another one.
-pub const AWAITED_BYTES_MAX: u64 = 256 << 20;
-
 /// Election timeouts without a message of such a follower after which nothing more is kept for it.
 pub const AWAITED_SILENCE_ELECTIONS: u32 = 10;
 

@@ -109,6 +109,17 @@ pub enum PeerBody {
         /// Membership at that index.
         membership: Membership,
     },
+    /// Follower to leader: the follower's state is corrupt, its log is not. It requests a snapshot for its state.
+    WantsState {
+        /// Follower's commit index. Servers of versions up to 0.1 pass this message to Raft, which needs the first three.
+        commit: Index,
+        /// Its last entry.
+        last: Index,
+        /// Term of that entry.
+        last_term: Term,
+        /// The snapshot must end there or later.
+        least: Index,
+    },
     /// Leader to voter: begin an election now, because leadership is transferred.
     TimeoutNow,
     /// Follower to leader: requests the index that a read must wait for.
@@ -146,17 +157,6 @@ pub enum AppendReply {
         /// Follower's commit index.
         commit: Index,
     },
-    /// The follower's state is corrupt, its log is not: it requests a snapshot that holds all of that log.
-    WantsSnapshot {
-        /// Follower's commit index.
-        commit: Index,
-        /// Its last entry.
-        last: Index,
-        /// Term of that entry.
-        last_term: Term,
-        /// The snapshot must end there or later.
-        from: Index,
-    },
 }
 
 impl PeerMessage {
@@ -177,8 +177,8 @@ impl PeerMessage {
             PeerBody::AppendReply(AppendReply::Rejected { index, hint, hint_term, commit }) => {
                 put(out, &[index.0, hint.0, hint_term.0, commit.0]);
             }
-            PeerBody::AppendReply(AppendReply::WantsSnapshot { commit, last, last_term, from }) => {
-                put(out, &[commit.0, last.0, last_term.0, from.0]);
+            PeerBody::WantsState { commit, last, last_term, least } => {
+                put(out, &[commit.0, last.0, last_term.0, least.0]);
             }
             PeerBody::Vote { pre, transfer, last_index, last_term, commit, commit_term } => {
                 out.put_u8(u8::from(*pre) | u8::from(*transfer) << 1);
@@ -253,13 +253,13 @@ impl PeerMessage {
                 }
                 if *hint_term > self.term { Err(PeerError::Term(*hint_term)) } else { Ok(()) }
             }
-            PeerBody::AppendReply(AppendReply::WantsSnapshot { commit, last, last_term, from }) => {
+            PeerBody::WantsState { commit, last, last_term, least } => {
                 check_index(*last)?;
                 if commit > last {
                     return Err(PeerError::Index(*commit));
                 }
-                if *from == Index(0) || from > last {
-                    return Err(PeerError::Index(*from));
+                if *least == Index(0) || least > last {
+                    return Err(PeerError::Index(*least));
                 }
                 check_order(*last_term, self.term)
             }
@@ -342,7 +342,7 @@ impl PeerBody {
             PeerBody::ReadIndex { .. } => 12,
             PeerBody::ReadIndexReply { .. } => 13,
             PeerBody::Notice { .. } => 14,
-            PeerBody::AppendReply(AppendReply::WantsSnapshot { .. }) => 15,
+            PeerBody::WantsState { .. } => 15,
         }
     }
 }
@@ -385,12 +385,6 @@ fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
             hint_term: Term(reader.u64()?),
             commit: Index(reader.u64()?),
         }),
-        15 => PeerBody::AppendReply(AppendReply::WantsSnapshot {
-            commit: Index(reader.u64()?),
-            last: Index(reader.u64()?),
-            last_term: Term(reader.u64()?),
-            from: Index(reader.u64()?),
-        }),
         4 => {
             let (pre, transfer) = reader.flags()?;
             PeerBody::Vote {
@@ -418,6 +412,12 @@ fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
         11 => PeerBody::TimeoutNow,
         12 => PeerBody::ReadIndex { context: ReadContext(reader.take()?) },
         13 => PeerBody::ReadIndexReply { index: Index(reader.u64()?), context: ReadContext(reader.take()?) },
+        15 => PeerBody::WantsState {
+            commit: Index(reader.u64()?),
+            last: Index(reader.u64()?),
+            last_term: Term(reader.u64()?),
+            least: Index(reader.u64()?),
+        },
         14 => PeerBody::Notice { index: Index(reader.u64()?), term: Term(reader.u64()?), commit: Index(reader.u64()?) },
         _ => return Err("unknown kind"),
     };

@@ -15,7 +15,7 @@
 //! | [`crate::reads`] | read barriers (read index) |
 //! | `reconciliation`, `followers` | what a leader observes of the other members |
 //! | `early_election` | elections after the end of the leader's process |
-//! | `state_repair` | a corrupt state until a snapshot replaces it |
+//! | `repairs` | members with a corrupt state |
 //!
 //! Lives on the consensus actor's core and is driven by it turn by turn. It knows neither how anything is stored nor how
 //! messages travel.
@@ -33,32 +33,27 @@ mod pipeline;
 mod plausibility;
 mod proposals;
 mod reconciliation;
-mod state_repair;
+mod repairs;
 
 pub use followers::Followers;
 
 use bytes::Bytes;
 
 use crate::conf_change::{ConfChange, MemberChange};
-use crate::config::{Config, Restored};
+use crate::config::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config, Restored};
+use crate::convert;
 use crate::error::{ConfChangeError, ConsensusError, PeerError, ProposeError, TransferError};
 use crate::membership::Membership;
 use crate::message::{PeerBody, PeerMessage};
 use crate::outputs::{Outputs, RoleChange};
-use crate::types::{HardState, Index, NodeId, Role, Term};
+use crate::types::{Entry, HardState, Index, NodeId, Role, Term};
 use check::MessageCheck;
 use early_election::EarlyElection;
 use library::Library;
 use pipeline::Pipeline;
 use plausibility::Plausibility;
 use reconciliation::Reconciliation;
-use state_repair::StateRepair;
-
-/// The log of a bootstrapped ensemble begins behind this index, so that a server without data is sent a snapshot, and
-/// with it the membership.
-pub const BOOTSTRAP_INDEX: Index = Index(1);
-/// Term of the entry at [`BOOTSTRAP_INDEX`].
-pub const BOOTSTRAP_TERM: Term = Term(1);
+use repairs::Repairs;
 
 /// The Raft node of one member.
 ///
@@ -70,7 +65,9 @@ pub struct RaftNode {
     plausibility: Plausibility,
     reconciliation: Reconciliation,
     early_election: EarlyElection,
-    repair: StateRepair,
+    repairs: Repairs,
+    /// The state of this node is corrupt.
+    is_state_corrupt: bool,
     /// The log has no space: this node could not make durable what an election needs.
     log_full: bool,
     /// Present while this server has no data and is not a member.
@@ -127,7 +124,8 @@ impl RaftNode {
             plausibility: Plausibility::new(library.term()),
             reconciliation: Reconciliation::default(),
             early_election: EarlyElection::default(),
-            repair: StateRepair::default(),
+            repairs: Repairs::default(),
+            is_state_corrupt: false,
             log_full: false,
             uninitialised: None,
             reported_role: RoleChange { role: library.role(), term: hard_state.term, leader: None },
@@ -147,6 +145,7 @@ impl RaftNode {
             hard_state: HardState { term: BOOTSTRAP_TERM, vote: None, commit: BOOTSTRAP_INDEX },
             cut_index: BOOTSTRAP_INDEX,
             cut_term: BOOTSTRAP_TERM,
+            disk_terms: Vec::new(),
             entries: Vec::new(),
             snapshot: BOOTSTRAP_INDEX,
             applied: BOOTSTRAP_INDEX,
@@ -181,8 +180,7 @@ impl RaftNode {
         }
         self.leave_joint_if_due();
         self.pipeline.tick();
-        self.repair.tick(&self.library);
-        self.request_snapshot_if_corrupt();
+        self.repairs.tick();
         self.library.release_awaited_entries();
         self.settle();
     }
@@ -203,7 +201,10 @@ impl RaftNode {
 
     fn attempt_early_election(&mut self) {
         self.early_election.attempt(&mut self.library);
-        self.campaign();
+        // A node with a corrupt state could only transfer leadership: an intact one comes first.
+        if !self.is_state_corrupt {
+            self.campaign();
+        }
     }
 
     /// Transfers leadership to the voter `to` once it has the whole log. Proposals are refused meanwhile, for at most an
@@ -229,9 +230,9 @@ impl RaftNode {
         self.library.raft().lead_transferee.is_some()
     }
 
-    /// Whether an election may begin: the state and the log of this node allow it.
+    /// Whether an election may begin: the log of this node allows it.
     fn may_campaign(&self) -> bool {
-        !self.log_full && self.repair.may_campaign() && !self.pipeline.log_in_flight() && self.library.may_campaign()
+        !self.log_full && !self.pipeline.log_in_flight() && self.library.may_campaign()
     }
 
     // ----- proposals and reads -----
@@ -332,8 +333,9 @@ impl RaftNode {
         };
         check.message(&message)?;
         self.plausibility.note(&message, self.library.raft(), self.uninitialised.is_some());
-        if self.library.acknowledges_requested_snapshot(&message) {
-            self.report_snapshot(message.from, true);
+        if let PeerBody::WantsState { least, .. } = message.body {
+            self.repairs.answer(&self.library, (message.from, message.term), least);
+            return Ok(());
         }
         let stepped = self.library.step(&message);
         if matches!(message.body, PeerBody::AppendReply(_) | PeerBody::HeartbeatReply { .. }) {
@@ -407,36 +409,43 @@ impl RaftNode {
         self.pipeline.compact(&mut self.library, upto, term);
     }
 
-    // ----- a corrupt state -----
-
-    /// The state is corrupt, the log is not. Until a snapshot of the leader is installed this node requests one, and does
-    /// not campaign unless no other server is elected for long. `gives_snapshots`: the snapshots that it has written may
-    /// be sent to others all the same, because the receiver recognises a damaged one.
-    pub(crate) fn begin_repair(&mut self, gives_snapshots: bool) {
-        self.repair.begin(&self.library);
-        self.library.store_mut().give_snapshots(gives_snapshots);
-        self.request_snapshot_if_corrupt();
+    /// The first entry still needed from the log on disk. Entries before it are in the newest snapshot.
+    #[must_use]
+    pub fn log_needed_from(&self) -> Index {
+        self.library.store().needed_from()
     }
 
-    /// The snapshots that this node has written are corrupt as well: they are not sent.
-    pub(crate) fn give_no_snapshots(&mut self) {
-        self.library.store_mut().give_snapshots(false);
+    /// The log has no space: entries that followers will need behind a snapshot are given up. True if there were any.
+    pub(crate) fn give_up_log(&mut self) -> bool {
+        self.library.give_up_awaited_entries()
     }
 
-    /// See [`StateRepair::is_stuck`].
-    pub(crate) fn is_stuck(&self) -> bool {
-        self.repair.is_stuck(&self.library)
+    /// The first and last entry that followers need from the log on disk, for [`RaftNode::log_read`]. `None` while some are
+    /// being read.
+    pub fn begin_to_read(&mut self) -> Option<(Index, Index)> {
+        self.library.begin_to_read()
     }
 
-    /// See [`StateRepair::successor`].
-    pub(crate) fn repair_successor(&self) -> Option<NodeId> {
-        self.repair.successor(self.library.raft())
+    /// Entries were read from the log on disk, perhaps none.
+    pub fn log_read(&mut self, entries: &[Entry]) {
+        self.library.read(entries);
+        self.settle();
     }
 
-    fn request_snapshot_if_corrupt(&mut self) {
-        if self.repair.is_active() {
-            self.library.request_snapshot();
-        }
+    /// Sets whether the state of this node is corrupt. Then it sends no snapshot, and attempts no early election.
+    pub(crate) fn set_state_corrupt(&mut self, corrupt: bool) {
+        self.is_state_corrupt = corrupt;
+        self.library.store_mut().give_snapshots(!corrupt);
+    }
+
+    /// Asks every other member for a snapshot that ends at `least` or behind it, see [`repairs::requests`].
+    pub(crate) fn state_requests(&self, least: Index) -> Vec<PeerMessage> {
+        repairs::requests(self.library.raft(), least)
+    }
+
+    /// The entry at `index`, if it is in memory.
+    pub(crate) fn held_entry(&self, index: Index) -> Option<Entry> {
+        self.library.store().at(index.0).map(convert::entry_out)
     }
 
     // ----- outputs -----
@@ -446,12 +455,10 @@ impl RaftNode {
     pub fn ready(&mut self, out: &mut Outputs) -> bool {
         out.clear();
         self.pipeline.ready(&mut self.library, out);
+        self.repairs.take_announcements(&mut out.messages);
         if out.install.is_some() {
-            // An uninitialised server is a member from here on, and a corrupt state is replaced.
+            // An uninitialised server is a member from here on.
             self.uninitialised = None;
-            if self.repair.end() {
-                self.library.store_mut().give_snapshots(true);
-            }
         }
         let now = RoleChange { role: self.role(), term: self.term(), leader: self.leader() };
         if now != self.reported_role {
@@ -467,11 +474,8 @@ impl RaftNode {
             self.reconciliation.leader_changed();
             self.plausibility.leader_changed();
             self.pipeline.leader_changed();
-            if self.repair.is_active() {
-                self.library.withdraw_snapshot_request();
-            }
+            self.repairs.drop_announcements();
         }
-        self.request_snapshot_if_corrupt();
     }
 
     // ----- what it is -----
@@ -509,7 +513,7 @@ impl RaftNode {
     /// What a leader knows of the other members.
     #[must_use]
     pub fn followers(&self) -> Followers<'_> {
-        Followers::new(self.library.raft(), self.reconciliation.uninitialised())
+        Followers::new(self.library.raft(), self.reconciliation.uninitialised(), &self.repairs)
     }
 
     /// The highest index known committed.

@@ -4,50 +4,25 @@
 //! - The machine leads only after everything of former terms is applied.
 //! - An entry of this leadership is applied as the machine's own, in the order in which the machine made the batches.
 //! - At most [`crate::APPENDS_MAX`] appends with entries are in flight, so commands that come meanwhile share the next one.
-//! - No entry behind a snapshot is applied before the snapshot is installed.
+//! - No entry behind a snapshot is applied before the snapshot is installed. A corrupt state holds up neither log nor Raft.
 
 use std::collections::VecDeque;
 
 use crate::conf_change::ConfChange;
+use crate::config::BOOTSTRAP_INDEX;
+use crate::effects::{Effects, Install};
 use crate::error::{ConfChangeError, PeerError, TransferError};
 use crate::grouping::{self, Grouping, Load};
 use crate::leadership_transfer::{Behind, LogDisk, TransferPolicy};
 use crate::limits::{APPLIED_WORK_MAX, ENTRY_WORK, HELD_PAUSE, PREPARED_BYTES_MAX};
-use crate::log::ReplacedLog;
 use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::message::{PeerBody, PeerMessage};
-use crate::node::{BOOTSTRAP_INDEX, RaftNode};
-use crate::notice_delay::{NoticeDecision, NoticeDelay};
-use crate::outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
+use crate::node::RaftNode;
+use crate::notices::Notices;
+use crate::outputs::{Outputs, ReadReady};
+use crate::state_repair::StateRepair;
 use crate::types::{Entry, EntryKind, Index, Micros, NodeId, Role, Term};
-
-/// What one turn asks of the driver.
-#[derive(Debug, Default)]
-#[must_use = "an append that is not written is never acknowledged"]
-pub struct Effects {
-    /// To be written to the log in this order, then reported with [`Replica::persisted`].
-    pub appends: Vec<Append>,
-    /// A leader's snapshot, which was received before, replaces log and machine: see [`Install`].
-    pub installs: Vec<Install>,
-    /// Entries that those snapshots replace: dropped on another thread, because that takes long.
-    pub replaced: Vec<ReplacedLog>,
-    /// To be sent to the other members now, in this order.
-    pub messages: Vec<PeerMessage>,
-    /// The newest role, if role, term or leader have changed since the last turn.
-    pub role: Option<RoleChange>,
-    /// A member lags so far behind that it needs a snapshot newer than the last one reported by [`Replica::compact`].
-    pub snapshot_wanted: bool,
-    /// Tokens of [`Replica::read_index`] whose reads may be served now: their index is applied.
-    pub reads: Vec<u64>,
-    /// Tokens of [`Replica::read_index`] that are refused.
-    pub reads_refused: Vec<u64>,
-    /// Another turn is wanted at that time, whatever else happens: commands wait for others to join them, or committed
-    /// entries wait until the driver has handled everything else (then it is the time of this turn).
-    pub wake_at: Option<Micros>,
-    /// Cost of what was applied.
-    work: u64,
-}
 
 /// An append with entries that is not durable yet.
 #[derive(Debug)]
@@ -60,17 +35,13 @@ struct AppendInFlight {
     since: Micros,
 }
 
-/// A snapshot that replaces log and machine.
-///
-/// The log is emptied, and continues behind `snapshot.index`, before the append of this number is written. When that
-/// append is durable the driver reports it, puts the state of the snapshot into the machine, and calls
-/// [`Replica::installed`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Install {
-    /// Number of the append it is part of.
-    pub number: u64,
-    /// Which snapshot.
-    pub snapshot: InstallSnapshot,
+/// Readers of this server's log on disk.
+#[derive(Clone, Copy, Debug)]
+enum Reader {
+    /// The repair of the state.
+    Repair,
+    /// Followers that need more than memory holds.
+    Followers,
 }
 
 /// One member: Raft node and state machine. Owned by the engine.
@@ -83,22 +54,21 @@ pub struct Replica<M: Machine> {
     /// The node has more outputs.
     has_more: bool,
     grouping: Grouping,
-    notice_delay: NoticeDelay,
+    notices: Notices,
     appends_in_flight: VecDeque<AppendInFlight>,
     /// Number of commands in the batch that the next append holds.
     batch_commands: usize,
     /// Indices of this leadership's own batches that are not applied, oldest first.
     own: VecDeque<Index>,
-    /// Own batches that clients of other members wait for, oldest first, with those members.
-    awaited_elsewhere: VecDeque<(Index, Vec<NodeId>)>,
     leading: bool,
     /// The term in which it leads or has led.
     led_term: Term,
     applied: Index,
     /// The snapshot to install: nothing is applied before [`Replica::installed`] names it.
     installing: Option<Index>,
-    /// The state of the machine is corrupt: nothing is applied before a snapshot replaces it.
-    state_corrupt: bool,
+    repair: StateRepair,
+    /// Entries of the log are being read.
+    reading: Option<Reader>,
     /// The readers of what is applied lag too far: nothing more is applied.
     held: bool,
     /// Committed entries to apply: behind that snapshot, or more than one turn applies.
@@ -121,16 +91,16 @@ impl<M: Machine> Replica<M> {
             apply_is_due: false,
             has_more: false,
             grouping: Grouping::default(),
-            notice_delay: NoticeDelay::default(),
+            notices: Notices::default(),
             appends_in_flight: VecDeque::new(),
             batch_commands: 0,
             own: VecDeque::new(),
-            awaited_elsewhere: VecDeque::new(),
             leading: false,
             led_term: Term(0),
             applied,
             installing: None,
-            state_corrupt: false,
+            repair: StateRepair::None,
+            reading: None,
             held: false,
             committed: VecDeque::new(),
             applied_bytes: 0,
@@ -182,11 +152,14 @@ impl<M: Machine> Replica<M> {
 
     /// One tick of time passed.
     pub fn tick(&mut self) {
-        if let Some(successor) = self.raft.repair_successor() {
+        self.raft.tick();
+        if self.repair.is_active()
+            && !self.raft.is_transferring()
+            && let Some(successor) = self.raft.followers().successor()
+        {
             // If it is refused the next tick retries.
             let _ = self.raft.transfer_leader(successor);
         }
-        self.raft.tick();
     }
 
     /// Handles a message from another member. A snapshot must be received and durable before the message that announces
@@ -308,44 +281,9 @@ impl<M: Machine> Replica<M> {
             return;
         }
         self.installing = None;
-        self.state_corrupt = false;
+        self.end_repair();
         self.applied = index;
         self.raft.applied(index);
-    }
-
-    /// The state of the machine is corrupt, the log is not: this node goes on voting and acknowledging. From here on it
-    /// proposes and applies nothing, transfers leadership, and requests a snapshot from the leader. That snapshot is
-    /// installed as on a follower that lags ([`Effects::installs`]), and ends the repair. False if no repair begins: a
-    /// snapshot is being installed already, a repair is in progress, or there is no state yet. `gives_snapshots`: the
-    /// snapshots of this node may be sent to others, because their receivers verify them.
-    pub fn mark_state_corrupt(&mut self, gives_snapshots: bool) -> bool {
-        if self.installing.is_some() {
-            return false;
-        }
-        if self.state_corrupt {
-            // Found again, because a receiver refused the snapshot: it is not sent any more.
-            self.raft.give_no_snapshots();
-            return false;
-        }
-        if self.raft.is_uninitialised() || self.raft.is_restoring() {
-            return false;
-        }
-        self.state_corrupt = true;
-        self.raft.begin_repair(gives_snapshots);
-        true
-    }
-
-    /// Whether the state of the machine is corrupt.
-    #[must_use]
-    pub fn is_state_corrupt(&self) -> bool {
-        self.state_corrupt
-    }
-
-    /// Whether this node leads with a corrupt state, and no member makes progress: the process must be restarted from the
-    /// data on its disk.
-    #[must_use]
-    pub fn is_stuck(&self) -> bool {
-        self.state_corrupt && self.raft.is_stuck()
     }
 
     /// Sets whether the readers of what is applied lag so far that nothing more is applied ([`crate::Backlog`] decides).
@@ -395,7 +333,8 @@ impl<M: Machine> Replica<M> {
             effects.wake_at = self.propose_batch(now);
             let mut out = std::mem::take(&mut self.out);
             self.has_more = self.raft.ready(&mut out);
-            self.send_commit_notices(now, &mut out, effects);
+            let notice_at = self.notices.send(now, &mut self.raft, &mut out.messages);
+            effects.wake_at = [effects.wake_at, notice_at].into_iter().flatten().min();
             let appended = self.hand_out(now, &mut out, effects);
             self.committed.extend(out.committed.drain(..));
             self.out = out;
@@ -410,7 +349,7 @@ impl<M: Machine> Replica<M> {
             effects.wake_at = Some(now);
             return Ok(false);
         }
-        if self.held && !self.committed.is_empty() {
+        if self.held && (self.repair.is_active() || !self.committed.is_empty()) {
             let again = now.plus(HELD_PAUSE);
             effects.wake_at = Some(effects.wake_at.map_or(again, |wake_at| wake_at.min(again)));
         }
@@ -419,7 +358,17 @@ impl<M: Machine> Replica<M> {
 
     /// Whether there are entries to apply, and they may be applied.
     fn can_apply(&self) -> bool {
-        !self.held && self.installing.is_none() && !self.state_corrupt && !self.committed.is_empty()
+        if self.held || self.installing.is_some() {
+            return false;
+        }
+        match &self.repair {
+            StateRepair::None => !self.committed.is_empty(),
+            StateRepair::AwaitsState { .. } => false,
+            StateRepair::Replays { .. } => {
+                let next = self.next();
+                next > self.raft.applied_index() || self.repair.has(next) || self.raft.held_entry(next).is_some()
+            }
+        }
     }
 
     /// Ends a leadership that was lost, before anything else is done. Entries of its term may still be committed by the
@@ -428,7 +377,7 @@ impl<M: Machine> Replica<M> {
         if self.leading && (self.raft.role() != Role::Leader || self.raft.term() != self.led_term) {
             self.leading = false;
             self.own.clear();
-            self.awaited_elsewhere.clear();
+            self.notices.forget_waiting();
             self.machine.follow();
         }
     }
@@ -437,7 +386,7 @@ impl<M: Machine> Replica<M> {
     /// while too much is not acknowledged, and while leadership is transferred. Gives the time of the next attempt, if
     /// commands wait for others to join them.
     fn propose_batch(&mut self, now: Micros) -> Option<Micros> {
-        if !self.leading || self.state_corrupt || !self.raft.has_room() {
+        if !self.leading || self.repair.is_active() || !self.raft.has_room() {
             return None;
         }
         let load = Load { writes: self.machine.commands_queued(), appends: self.appends_in_flight.len() };
@@ -454,38 +403,8 @@ impl<M: Machine> Replica<M> {
         let before = self.raft.last_index();
         self.raft.propose(payload).expect("there is room for a batch within its limits");
         self.own.push_back(Index(before.0 + 1));
-        let waiting = self.machine.servers_waiting();
-        if !waiting.is_empty() {
-            self.awaited_elsewhere.push_back((Index(before.0 + 1), waiting));
-        }
+        self.notices.wait(Index(before.0 + 1), self.machine.servers_waiting());
         None
-    }
-
-    /// Adds commit notices for members whom the messages of this turn do not inform. Members whose clients wait are
-    /// informed at once.
-    fn send_commit_notices(&mut self, now: Micros, out: &mut Outputs, effects: &mut Effects) {
-        while self.awaited_elsewhere.front().is_some_and(|(index, _)| *index <= self.raft.commit()) {
-            let (_, waiting) = self.awaited_elsewhere.pop_front().expect("just seen");
-            out.messages.extend(waiting.into_iter().filter_map(|member| self.raft.commit_notice(member)));
-        }
-        // Members whose reads wait for that index are informed at once, too.
-        for at in 0..out.messages.len() {
-            if matches!(out.messages[at].body, PeerBody::ReadIndexReply { .. }) {
-                let notice = self.raft.commit_notice(out.messages[at].to);
-                out.messages.extend(notice);
-            }
-        }
-        let has_uninformed = !self.raft.uninformed().is_empty();
-        match self.notice_delay.decide(now, has_uninformed) {
-            NoticeDecision::None => {}
-            NoticeDecision::Send => {
-                let uninformed = self.raft.uninformed();
-                out.messages.extend(uninformed.into_iter().filter_map(|member| self.raft.commit_notice(member)));
-            }
-            NoticeDecision::Until(time) => {
-                effects.wake_at = Some(effects.wake_at.map_or(time, |wake_at| wake_at.min(time)))
-            }
-        }
     }
 
     /// Moves the node's outputs to `effects`, except committed entries. Whether there is an append.
@@ -516,15 +435,19 @@ impl<M: Machine> Replica<M> {
 
     /// Applies committed entries, up to the work of one turn. An entry is applied as a whole.
     fn apply(&mut self, effects: &mut Effects) -> Result<(), M::Fault> {
+        self.skip_committed();
         while effects.work < APPLIED_WORK_MAX
             && self.can_apply()
-            && let Some(entry) = self.committed.pop_front()
+            && let Some(entry) = self.next_entry()
         {
             let before = self.machine.work();
             self.commit(&entry)?;
             let bytes = entry.payload.len() as u64;
             self.applied_bytes += bytes;
             effects.work += self.machine.work() - before + bytes + ENTRY_WORK;
+        }
+        if self.reading.is_none() {
+            self.read_log(effects);
         }
         Ok(())
     }
@@ -555,7 +478,9 @@ impl<M: Machine> Replica<M> {
             self.machine.commit(entry.index, entry.term, &change.context, false)?;
         }
         self.applied = entry.index;
-        self.raft.applied(entry.index);
+        if entry.index > self.raft.applied_index() {
+            self.raft.applied(entry.index);
+        }
         let empty = normal && entry.payload.is_empty();
         let first_of_our_term = empty && entry.term == self.raft.term() && self.raft.role() == Role::Leader;
         if first_of_our_term && !self.leading {
@@ -564,5 +489,112 @@ impl<M: Machine> Replica<M> {
             self.machine.lead(entry.term);
         }
         Ok(())
+    }
+
+    /// The state of the machine is corrupt, the log is not: this node goes on voting, storing and acknowledging. From here
+    /// on it proposes nothing and transfers leadership, and the machine stops. The driver requests a snapshot
+    /// ([`Replica::state_requests`]), and reports [`Replica::state_replaced`]. Then the entries behind the snapshot are applied
+    /// from this server's own log. False if no repair begins: a snapshot is being installed or awaited already, or there is
+    /// no state yet.
+    pub fn mark_state_corrupt(&mut self) -> bool {
+        let is_replaced = self.installing.is_some() || self.repair.awaits().is_some() || self.raft.is_restoring();
+        if is_replaced || self.raft.is_uninitialised() {
+            return false;
+        }
+        self.repair.begin(self.applied);
+        self.raft.set_state_corrupt(true);
+        true
+    }
+
+    /// Whether the state of the machine is corrupt, or behind what it was before it was replaced.
+    #[must_use]
+    pub fn is_state_corrupt(&self) -> bool {
+        self.repair.is_active()
+    }
+
+    /// Where a snapshot ends at least that can replace a corrupt state; `None` if none is awaited.
+    #[must_use]
+    pub fn awaits_state(&self) -> Option<Index> {
+        self.repair.awaits().filter(|_| self.installing.is_none())
+    }
+
+    /// Requests for a snapshot that can replace a corrupt state, to be sent in each tick until it is received. None if no snapshot is awaited.
+    #[must_use]
+    pub fn state_requests(&self) -> Vec<PeerMessage> {
+        self.awaits_state().map_or_else(Vec::new, |least| self.raft.state_requests(least))
+    }
+
+    /// The machine has the state of a snapshot that ends at `index`, in the place of a corrupt one. The log stays.
+    ///
+    /// # Panics
+    /// If that state was not awaited, or Raft has not applied the log up to `index`.
+    pub fn state_replaced(&mut self, index: Index) {
+        let least = self.awaits_state().expect("a state is awaited");
+        let applied = self.raft.applied_index();
+        assert!(least <= index && index <= applied, "a state at {index}, awaited between {least} and {applied}");
+        self.applied = index;
+        self.repair.replay();
+    }
+
+    /// Entries of this server's log that [`Effects::log_wanted`] asked for. None: they cannot be read, and a newer snapshot
+    /// is needed here or by followers.
+    pub fn log_read(&mut self, entries: Vec<Entry>) {
+        match self.reading.take() {
+            Some(Reader::Repair) if entries.is_empty() && self.repair.replays() => {
+                self.repair.begin(self.raft.applied_index());
+            }
+            Some(Reader::Repair) => self.repair.add(entries),
+            Some(Reader::Followers) => self.raft.log_read(&entries),
+            None => {}
+        }
+    }
+
+    /// The log has no space: see [`RaftNode::log_needed_from`]. True if entries are needed less than before.
+    pub fn give_up_log(&mut self) -> bool {
+        self.raft.give_up_log()
+    }
+
+    /// Asks for entries from this server's log, for the repair of the state or else for followers.
+    fn read_log(&mut self, effects: &mut Effects) {
+        let replays = !self.held && self.installing.is_none() && !self.can_apply() && self.repair.replays();
+        if replays {
+            (self.reading, effects.log_wanted) = (Some(Reader::Repair), Some((self.next(), self.raft.applied_index())));
+        } else if let Some(wanted) = self.raft.begin_to_read() {
+            (self.reading, effects.log_wanted) = (Some(Reader::Followers), Some(wanted));
+        }
+    }
+
+    /// While a state is repaired, committed entries are only reported to Raft: the log on disk holds them.
+    fn skip_committed(&mut self) {
+        if self.repair.is_active()
+            && self.installing.is_none()
+            && let Some(last) = self.committed.back()
+        {
+            self.raft.applied(last.index);
+            self.committed.clear();
+        }
+    }
+
+    /// The index behind the last entry applied.
+    fn next(&self) -> Index {
+        Index(self.applied.0 + 1)
+    }
+
+    /// The next entry to apply: committed since the last turn, or from this server's own log. The repair of a state ends
+    /// with the last entry that Raft has applied.
+    fn next_entry(&mut self) -> Option<Entry> {
+        if self.repair.is_active() {
+            let next = self.next();
+            if next <= self.raft.applied_index() {
+                return self.repair.take(next).or_else(|| self.raft.held_entry(next));
+            }
+            self.end_repair();
+        }
+        self.committed.pop_front()
+    }
+
+    fn end_repair(&mut self) {
+        self.repair = StateRepair::None;
+        self.raft.set_state_corrupt(false);
     }
 }

@@ -286,11 +286,18 @@ impl Coordinator {
     }
 
     /// The state here is not to be trusted: every client is sent away at once and nobody is served, not even read-only
-    /// clients, before [`Coordinator::installed`]. To be called with [`Coordinator::stall`], before
+    /// clients, before [`Coordinator::trust`]. To be called with [`Coordinator::stall`], before
     /// [`Coordinator::settle`].
     pub fn distrust(&mut self) {
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.distrust();
+        }
+    }
+
+    /// The state is intact again: another server's snapshot was installed, and the log is applied behind it.
+    pub fn trust(&mut self) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.trust();
         }
     }
 

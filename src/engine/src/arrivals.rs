@@ -47,6 +47,13 @@ impl Arrivals {
         wanted
     }
 
+    /// Takes the newest snapshot that ends between `least` and `most`.
+    pub(crate) fn take_between(&mut self, least: Index, most: Index) -> Option<Box<Arrived>> {
+        let ends = self.waiting.iter().map(|snapshot| Index(snapshot.loaded.index)).enumerate();
+        let (at, _) = ends.filter(|(_, end)| (least..=most).contains(end)).max_by_key(|(_, end)| *end)?;
+        self.waiting.remove(at)
+    }
+
     /// Drops the snapshots that end at `applied` or before.
     pub(crate) fn drop_upto(&mut self, applied: Index, out: &mut Vec<Effect>) {
         let (stale, waiting) = self.waiting.drain(..).partition(|snapshot| snapshot.loaded.index <= applied.0);

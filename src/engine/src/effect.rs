@@ -149,6 +149,14 @@ pub enum Answer {
 pub enum ToLog {
     /// Write, sync, then report [`crate::Event::Durable`].
     Append(Append),
+    /// Read entries that are durable: at least one, and then as many as make up a page. The driver reports
+    /// [`crate::Event::LogRead`].
+    Read {
+        /// Index of the first one.
+        from: u64,
+        /// Index of the last one.
+        upto: u64,
+    },
     /// Entries before this index are not needed any more.
     Trim(u64),
     /// Begin another segment, so that the next trim can drop all that was written so far.
@@ -185,7 +193,7 @@ pub struct Status {
     pub stalled: bool,
     /// Why it accepts no sessions or no writes, as found at the last tick.
     pub found: Option<Obstacle>,
-    /// The state is corrupt: [`Obstacle::Damaged`], [`Obstacle::Diverged`] or [`Obstacle::CannotHeal`].
+    /// The state is corrupt: [`Obstacle::Damaged`] or [`Obstacle::Diverged`].
     pub withheld: Option<Obstacle>,
     /// How often leadership was transferred because of a slow disk.
     pub slow_disk_transfers: u64,
@@ -198,6 +206,20 @@ pub struct Status {
 }
 
 impl Status {
+    /// At the start.
+    pub(crate) fn new(mode: Mode, served_snapshot: u64) -> Status {
+        Status {
+            mode,
+            stalled: false,
+            found: None,
+            withheld: None,
+            slow_disk_transfers: 0,
+            quorum: None,
+            reconfig: ReconfigStep::default(),
+            served_snapshot,
+        }
+    }
+
     /// Why this server accepts no sessions or no writes; `None` if it does.
     #[must_use]
     pub fn obstacle(&self) -> Option<Obstacle> {

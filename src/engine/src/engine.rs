@@ -6,11 +6,16 @@
 
 mod context;
 mod expiry_log;
+mod installation;
+mod refusals;
 mod shard_backlog;
 mod shutdown;
 mod snapshots;
 mod state_repair;
 mod sync_requests;
+mod turned;
+
+pub use turned::Turned;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +24,8 @@ use corral_consensus::limits::PREPARED_BYTES_MAX;
 use corral_consensus::{
     BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Effects as RaftEffects, Index, Install, LogDisk, Micros, NodeId, Replica, Term,
 };
-use corral_core::evaluate::QuotaExceeded;
-use corral_core::report::{Mode, ReconfigStep, SessionMark, SessionPiece};
-use corral_core::sequencer::{Oversized, Sequencer, Ticked};
+use corral_core::report::{Mode, SessionMark, SessionPiece};
+use corral_core::sequencer::{Sequencer, Ticked};
 use corral_core::shard;
 use corral_members::{next_step, observe, propose_step};
 use corral_peer::Generation;
@@ -29,6 +33,7 @@ use corral_peer::Generation;
 use crate::effect::{Answer, Effect, Ended, Garbage, Outbox, Status, ToLog, ToShards};
 use crate::event::{CorruptState, Event, Now, WrittenSnapshot};
 use crate::machine::{Replicated, ReplicatedCoordinator};
+use crate::outgoing::{send_of_member, send_raft};
 use crate::peers::{self, Peers, server};
 use crate::progress::{CatchUp, log_position_of};
 use crate::serving::{ServerState, Serving, log_bootstrap};
@@ -36,35 +41,16 @@ use crate::settings::Settings;
 use crate::snapshot::{Arrived, Offered};
 use context::Context;
 use expiry_log::ExpiryLog;
+use refusals::log_refusals;
 use shard_backlog::ShardBacklog;
 use shutdown::Shutdown;
 use snapshots::Snapshots;
 use state_repair::StateRepair;
 use sync_requests::SyncRequests;
+use turned::Stage;
 
 /// What a frame of another server counts for beside its bytes: there may be very many small ones.
 const FRAME_BYTES: usize = 128;
-
-/// The result of [`Engine::turn`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "it states when the next turn is due"]
-pub enum Turned {
-    /// The driver carries out the effects so far, and calls [`Engine::turn`] again at once.
-    Again,
-    /// The turn is over. Another one is wanted at that time, whatever else happens. It may be now.
-    Done(Option<Micros>),
-}
-
-/// The stage of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// No turn has begun.
-    Rest,
-    /// The replica works.
-    Replica,
-    /// The role of this server is known to its components, and commands that waited for a leader were sent.
-    Settled,
-}
 
 /// The engine of one server. Owned by its driver, on one thread.
 pub struct Engine<M: Replicated = ReplicatedCoordinator> {
@@ -105,16 +91,7 @@ impl<M: Replicated> Engine<M> {
         let Settings { shards, newest, ensemble } = settings;
         let served_snapshot = newest.as_ref().map_or(0, |snapshot| snapshot.index);
         let mode = if ensemble.is_some() { Mode::Looking } else { Mode::Standalone };
-        let status = Status {
-            mode,
-            stalled: false,
-            found: None,
-            withheld: None,
-            slow_disk_transfers: 0,
-            quorum: None,
-            reconfig: ReconfigStep::default(),
-            served_snapshot,
-        };
+        let status = Status::new(mode, served_snapshot);
         let snapshots = Snapshots::new(replica.machine().sequencer.snapshot_running());
         Engine {
             backlog: ShardBacklog::new(replica.applied_bytes()),
@@ -208,7 +185,11 @@ impl<M: Replicated> Engine<M> {
                 self.replica.persisted(now.micros, number);
                 self.install_if_durable(now, number);
             }
-            Event::LogFull(full) => self.log_disk = if full { LogDisk::Full } else { LogDisk::Writes },
+            Event::LogFull(full) => {
+                self.log_disk = if full { LogDisk::Full } else { LogDisk::Writes };
+                let (parts, mut context) = self.parts(now);
+                parts.snapshots.give_up_log_if(full, &mut context);
+            }
             Event::SnapshotWritten(written) => self.snapshot_written(now, written),
             Event::SnapshotFailed { index, was_tried, found } => {
                 self.snapshot_failed(now, index, was_tried, found.as_ref());
@@ -220,6 +201,14 @@ impl<M: Replicated> Engine<M> {
                 if installs == self.snapshots.installs() {
                     self.begin_repair(now, &found);
                 }
+            }
+            Event::LogRead(entries) => {
+                if entries.is_empty() {
+                    tracing::error!(
+                        "the log cannot be read behind the snapshot that replaced the state: asking for a newer one"
+                    );
+                }
+                self.replica.log_read(entries);
             }
             Event::LogDamaged(what) => {
                 let (parts, mut context) = self.parts(now);
@@ -271,7 +260,7 @@ impl<M: Replicated> Engine<M> {
     fn tick(&mut self, now: Now) {
         self.replica.tick();
         let (parts, mut context) = self.parts(now);
-        parts.repair.end_if_stuck(&mut context);
+        parts.repair.request_state(parts.snapshots.is_writing(), &mut context);
         if let Some(peers) = &mut self.peers {
             peers.tick(now.millis(), &self.replica, &mut self.out);
             self.replica.reconcile(&peers.wanted);
@@ -292,13 +281,7 @@ impl<M: Replicated> Engine<M> {
         {
             progress.log();
         }
-        if let Some(report) = self.replica.machine_mut().sequencer.quota_report(now.millis()) {
-            let QuotaExceeded { path, of, usage, limit, hard, refused } = report.last;
-            tracing::warn!(path = &*path, ?of, usage, limit, hard, refused, writes = report.writes, "quota exceeded");
-        }
-        if let Some(Oversized { session, bytes, bytes_max }) = self.replica.machine_mut().sequencer.take_oversized() {
-            tracing::warn!(%session, bytes, bytes_max, "a command that exceeds the maximum log entry size was refused");
-        }
+        log_refusals(&mut self.replica.machine_mut().sequencer, now.millis());
         let (parts, mut context) = self.parts(now);
         parts.snapshots.tick(&mut context);
         parts.snapshots.write_if(&mut context, |sequencer| sequencer.wants_snapshot(now.millis()));
@@ -377,7 +360,7 @@ impl<M: Replicated> Engine<M> {
 
     /// Turns the messages, installs and appends of the replica into effects.
     fn hand_out(&mut self) {
-        peers::send_raft(&mut self.asked.messages, &mut self.out);
+        send_raft(self.asked.messages.drain(..), &mut self.out);
         for replaced in self.asked.replaced.drain(..) {
             self.out.push(Effect::Drop(Garbage::Log(replaced)));
         }
@@ -389,6 +372,9 @@ impl<M: Replicated> Engine<M> {
         for append in self.asked.appends.drain(..) {
             self.out.log(ToLog::Append(append));
         }
+        if let Some((from, upto)) = self.asked.log_wanted.take() {
+            self.out.log(ToLog::Read { from: from.0, upto: upto.0 });
+        }
         if self.peers.is_some() {
             self.out.push(Effect::Flush);
         }
@@ -397,6 +383,7 @@ impl<M: Replicated> Engine<M> {
     fn end_turn(&mut self, now: Now) -> Option<Micros> {
         let asked = std::mem::take(&mut self.asked);
         self.send_applied(now.micros);
+        let replays = self.repair.is_active() && self.advance_repair(now);
         self.send_flow();
         let unordered = self.replica.machine_mut().sequencer.take_unordered().map(shard::Garbage::Unordered);
         self.out.effects.extend(unordered.map(|unordered| Effect::Drop(Garbage::Core(unordered))));
@@ -412,7 +399,7 @@ impl<M: Replicated> Engine<M> {
         }
         let (parts, mut context) = self.parts(now);
         let has_sent = parts.shutdown.advance(parts.snapshots, &mut context);
-        if has_sent { Some(now.micros) } else { asked.wake_at }
+        if has_sent || replays { Some(now.micros) } else { asked.wake_at }
     }
 
     /// Sends every applied batch to every shard.
@@ -463,7 +450,7 @@ impl<M: Replicated> Engine<M> {
             self.bootstrapped();
         }
         if let Some(peers) = &mut self.peers {
-            peers.offer.add(Offered { index, zxid: snapshot.zxid().0, bytes });
+            peers.offer.add(now.millis(), Offered { index, zxid: snapshot.zxid().0, bytes });
         }
         self.out.status.served_snapshot = index;
         self.out.shards(ToShards::Swap(Arc::clone(&snapshot)));
@@ -539,7 +526,7 @@ impl<M: Replicated> Engine<M> {
             member.initialised();
         }
         self.out.status.reconfig = member.sequencer.reconfig_step();
-        peers::send_of_member(member.take_sends(), &mut self.out);
+        send_of_member(member.take_sends(), &mut self.out);
     }
 
     /// A follower lags so far that it needs a snapshot: writes one if it would be newer than the newest. Only behind the
@@ -576,23 +563,36 @@ impl<M: Replicated> Engine<M> {
     fn install_if_durable(&mut self, now: Now, number: u64) {
         let Some(index) = self.snapshots.next_install(number) else { return };
         let arrived = self.peers.as_mut().and_then(|peers| peers.arrivals.take(index, &mut self.out.effects));
-        let Arrived { loaded, state } = *arrived.expect("a snapshot is announced to Raft when it is received");
-        let (view, alive) = (state.view().clone(), state.sessions().len() as u64);
-        let (former, frozen) = self.replica.machine_mut().installed(state, loaded.index, loaded.term);
-        self.out.push(Effect::Drop(Garbage::Core(shard::Garbage::State(Box::new(former)))));
-        self.out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(Box::new(frozen)))));
-        self.replica.installed(index);
-        self.replica.compact(index, Term(loaded.term));
-        self.out.status.served_snapshot = loaded.index;
-        self.out.push(Effect::Installed { zxid: loaded.zxid, index: loaded.index });
+        let arrived = arrived.expect("a snapshot is announced to Raft when it is received");
+        self.install(now, *arrived, |replica| replica.installed(index));
         let (parts, mut context) = self.parts(now);
         parts.repair.end(&mut context);
-        if let Some(peers) = &mut self.peers {
-            peers.offer.add(loaded.offered());
-            peers.adopt(loaded.generation(), &mut self.out);
+    }
+
+    /// Replaces a corrupt state by a received snapshot that this server's log reaches: then another turn is wanted at once.
+    /// Ends the repair when the log is applied behind it.
+    fn advance_repair(&mut self, now: Now) -> bool {
+        if let Some(least) = self.replica.awaits_state()
+            && let Some(peers) = &mut self.peers
+        {
+            let applied = self.replica.raft().applied_index();
+            let Some(arrived) = peers.arrivals.take_between(least, applied) else { return false };
+            let index = Index(arrived.loaded.index);
+            self.snapshots.state_replaced(index);
+            self.install(now, *arrived, |replica| replica.state_replaced(index));
+            return true;
         }
-        tracing::info!(index = loaded.index, zxid = %view.zxid(), nodes = view.node_count(), "snapshot installed");
-        self.out.shards(ToShards::Install(Arc::new(view), alive));
+        if !self.replica.is_state_corrupt() {
+            let (parts, mut context) = self.parts(now);
+            parts.repair.end(&mut context);
+        }
+        false
+    }
+
+    fn install(&mut self, now: Now, arrived: Arrived, report: impl FnOnce(&mut Replica<M>)) {
+        let (generation, peers) = (None, self.peers.as_mut().expect("only another server's snapshot is installed"));
+        let mut context = Context { now, replica: &mut self.replica, generation, out: &mut self.out };
+        installation::install(arrived, peers, &mut context, report);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events: what the driver reports to the engine.
 
 use bytes::Bytes;
-use corral_consensus::{Micros, NodeId};
+use corral_consensus::{Entry, Micros, NodeId};
 use corral_core::command::Proposals;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use corral_core::report::Obstacle;
@@ -75,6 +75,8 @@ pub enum Event {
         /// As [`crate::Effect::Replaced`] had it.
         installs: u64,
     },
+    /// Entries that [`crate::ToLog::Read`] asked for; none if the log does not hold the first one or it is damaged.
+    LogRead(Vec<Entry>),
     /// A sealed segment of the log is damaged, as this sentence states.
     LogDamaged(String),
     /// Progress of a snapshot from another server, see [`crate::Effect::Receive`].

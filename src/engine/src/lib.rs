@@ -36,6 +36,7 @@ mod event;
 pub mod extra;
 mod frame_error;
 mod machine;
+mod outgoing;
 mod peers;
 mod progress;
 pub mod recovery;

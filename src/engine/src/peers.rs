@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
 use corral_consensus::{
     Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerError, PeerMessage as RaftMessage, Replica, Role,
     RoleChange,
 };
-use corral_core::coordinator::{Flow, Leadership, PeerSend, Sender};
+use corral_core::coordinator::{Flow, Leadership, Sender};
 use corral_core::ids::{Millis, Zxid};
 use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
@@ -201,7 +200,7 @@ impl Peers {
                 if ask.offset.is_some() && !self.offer.gives(peer) {
                     return Ok(());
                 }
-                let part = ask.offset.map_or(Part::Gone { index: ask.index }, |at| self.offer.part(ask.index, at));
+                let part = ask.offset.map_or(Part::Gone { index: ask.index }, |at| self.offer.part(now, ask.index, at));
                 if matches!(part, Part::Gone { .. }) {
                     replica.snapshot_sent(peer, false);
                 }
@@ -256,10 +255,15 @@ impl Peers {
         if message.term > most && !replica.raft().is_uninitialised() {
             return Err(PeerError::TermJump { term: message.term, most }.into());
         }
+        let repairs = replica.awaits_state();
         if let PeerBody::Snapshot { index, .. } = message.body
-            && (index > replica.applied() || replica.is_state_corrupt() && index == replica.applied())
+            && (index > replica.raft().applied_index() || repairs.is_some_and(|least| index >= least))
             && message.term >= replica.raft().term()
         {
+            if repairs.is_some() && index <= replica.raft().last_index() && self.has_state_from(repairs) {
+                // The state is on its way. Each request makes the leader announce the newest one.
+                return Ok(());
+            }
             // A snapshot is refused as well while a new ensemble is bootstrapped here.
             let forms = replica.raft().is_uninitialised() && replica.machine().sequencer.index() > 0;
             if forms || replica.raft().check_uninitialised(&message).is_err() {
@@ -344,6 +348,13 @@ impl Peers {
         !self.receives_snapshot() && self.unknown_server.is_none()
     }
 
+    /// Whether a snapshot that ends at `least` or later is here or on its way, or another one is to be requested later.
+    fn has_state_from(&self, least: Option<Index>) -> bool {
+        let is_on_its_way = self.transfer.as_ref().is_some_and(|transfer| Some(Index(transfer.index())) >= least);
+        let waits = self.failed_transfer.as_ref().is_some_and(|failed| failed.again.is_some());
+        is_on_its_way || waits || !self.arrivals.is_empty()
+    }
+
     /// Whether a snapshot is being received, or waits to be installed.
     fn receives_snapshot(&self) -> bool {
         self.transfer.is_some() || !self.arrivals.is_empty()
@@ -372,9 +383,8 @@ impl Peers {
         for difference in self.advertised.compare(now, &self.configured) {
             tracing::warn!("{difference}");
         }
-        if !replica.is_state_corrupt() {
-            self.cancel_snapshots_upto(replica.applied(), out);
-        }
+        let superfluous = replica.awaits_state().map_or(replica.applied(), |least| Index(least.0 - 1));
+        self.cancel_snapshots_upto(superfluous, out);
         if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
             self.request_again(now, out);
         }
@@ -390,7 +400,7 @@ impl Peers {
     pub(crate) fn is_stalled<M: Replicated>(&mut self, disk: LogDisk, replica: &Replica<M>) -> bool {
         let applied = replica.applied();
         // With a corrupt state a snapshot of what is applied is needed, too.
-        self.failed_transfer.take_if(|failed| applied.0 >= failed.index && !replica.is_state_corrupt());
+        self.failed_transfer.take_if(|failed| applied.0 >= failed.index && replica.awaits_state().is_none());
         disk == LogDisk::Full || self.failed_transfer.as_ref().is_some_and(|failed_transfer| failed_transfer.stalls)
     }
 
@@ -541,33 +551,6 @@ impl Peers {
         if let Some(lost) = lost {
             replica.leader_lost(lost, stagger(replica, lost));
         }
-    }
-}
-
-/// Encodes and sends Raft messages.
-pub(crate) fn send_raft(messages: &mut Vec<RaftMessage>, out: &mut Outbox) {
-    for message in messages.drain(..) {
-        let mut bytes = BytesMut::new();
-        message.encode(&mut bytes);
-        let announces_snapshot = matches!(message.body, PeerBody::Snapshot { .. });
-        let (peer, payload) = (message.to, bytes.freeze());
-        out.push(Effect::Send { peer, stream: None, kind: Kind::Raft, payload, announces_snapshot });
-    }
-}
-
-/// Encodes and sends messages of the coordinator. If one is not delivered, the driver reports the end of the connection.
-pub(crate) fn send_of_member(sends: Vec<PeerSend>, out: &mut Outbox) {
-    for PeerSend { peer, connection, message } in sends {
-        let kind = match message {
-            PeerMessage::Forward(_) => Kind::Forward,
-            PeerMessage::SessionReport(_) | PeerMessage::Paused(_) => Kind::SessionReport,
-            PeerMessage::Heartbeat(_) | PeerMessage::Pause(_) => Kind::Heartbeat,
-            PeerMessage::Uninitialised(_) | PeerMessage::Digest(_) => Kind::Uninitialised,
-        };
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        let (peer, stream, payload) = (NodeId(u64::from(peer)), Some(connection), Bytes::from(bytes));
-        out.push(Effect::Send { peer, stream, kind, payload, announces_snapshot: false });
     }
 }
 

@@ -77,6 +77,9 @@ pub trait StoredLog {
     /// far back.
     fn reach_back(&self, position: (u64, u64), bytes: u64) -> (u64, u64);
 
+    /// The term of an entry, if the log holds it.
+    fn term(&self, index: u64) -> Option<u64>;
+
     /// Calls `visit` with each entry of a range of indices, both ends included, until it returns [`Walk::Stop`].
     ///
     /// # Errors
@@ -274,6 +277,7 @@ pub fn recover<M: Replicated, L: StoredLog>(
         hard_state,
         cut_index: Index(cut.0),
         cut_term: Term(cut.1),
+        disk_terms: if is_alone { Vec::new() } else { terms_upto(log, cut.0) },
         entries: entries_after(log, cut.0)?,
         snapshot: Index(index),
         applied: Index(applied.0),
@@ -337,6 +341,19 @@ fn replay<M: Replicated, L: StoredLog>(
     machine.shows = true;
     visited?;
     fault.map_or(Ok(position), Err)
+}
+
+/// The terms of the entries up to `cut`, each with the first index that has it. Followers are sent the entries behind the
+/// first one from disk.
+fn terms_upto<L: StoredLog>(log: &L, cut: u64) -> Vec<(Index, Term)> {
+    let mut terms: Vec<(Index, Term)> = Vec::new();
+    for index in log.held().0..=cut {
+        let Some(term) = log.term(index).map(Term) else { return Vec::new() };
+        if terms.last().is_none_or(|(_, before)| *before != term) {
+            terms.push((Index(index), term));
+        }
+    }
+    terms
 }
 
 /// Every log entry behind an index, for Raft.
@@ -427,6 +444,10 @@ mod tests {
 
         fn reach_back(&self, position: (u64, u64), _: u64) -> (u64, u64) {
             position
+        }
+
+        fn term(&self, _: u64) -> Option<u64> {
+            None
         }
 
         fn visit(&self, _: (u64, u64), _: &mut dyn FnMut(StoredEntry<'_>) -> Walk) -> Result<(), ()> {

@@ -16,8 +16,10 @@ use crate::snapshot::{LoadedSnapshot, Offered};
 
 /// Pieces requested and not written.
 const PIECES_MAX: u64 = 4;
-/// Snapshots that are offered: the newest, and the one before it for transfers in progress.
-const OFFERED_MAX: usize = 2;
+/// Snapshots that are offered: the newest, and older ones of which a piece was requested lately.
+const OFFERED_MAX: usize = 4;
+/// For so long after a request a snapshot is offered although there is a newer one, in milliseconds.
+const OFFERED_AFTER_MS: u64 = 10_000;
 /// A piece that has not come for so long is requested again, in milliseconds.
 const AGAIN_AFTER_MS: u64 = 2000;
 /// Time until another snapshot is requested in the place of one that could not be installed, in milliseconds.
@@ -25,7 +27,7 @@ pub(crate) const SNAPSHOT_AGAIN_AFTER_MS: u64 = 5000;
 
 /// The snapshots that this server offers.
 pub(crate) struct Offer {
-    snapshots: VecDeque<Offered>,
+    snapshots: VecDeque<(Offered, Millis)>,
     piece_bytes: usize,
     /// Pieces that each server was sent in this turn.
     given: BTreeMap<NodeId, u64>,
@@ -35,7 +37,8 @@ impl Offer {
     /// `piece_bytes`: bytes of a piece, at most [`PIECE_BYTES_MAX`].
     pub(crate) fn new(newest: Option<Offered>, piece_bytes: usize) -> Offer {
         let piece_bytes = piece_bytes.min(PIECE_BYTES_MAX);
-        Offer { snapshots: newest.into_iter().collect(), piece_bytes, given: BTreeMap::new() }
+        let snapshots = newest.into_iter().map(|newest| (newest, Millis(0))).collect();
+        Offer { snapshots, piece_bytes, given: BTreeMap::new() }
     }
 
     /// A turn begins: each server may request pieces again.
@@ -51,19 +54,23 @@ impl Offer {
         *given <= 2 * PIECES_MAX
     }
 
-    pub(crate) fn add(&mut self, snapshot: Offered) {
-        self.snapshots.push_front(snapshot);
+    /// Offers a snapshot from now on. Each one is held in memory as a mapping, and its file on disk with it.
+    pub(crate) fn add(&mut self, now: Millis, snapshot: Offered) {
+        self.snapshots.retain(|(_, requested)| now.since(*requested) < OFFERED_AFTER_MS);
+        self.snapshots.push_front((snapshot, now));
         self.snapshots.truncate(OFFERED_MAX);
     }
 
     /// Log index of the newest one, 0 if there is none.
     pub(crate) fn newest(&self) -> u64 {
-        self.snapshots.front().map_or(0, |snapshot| snapshot.index)
+        self.snapshots.front().map_or(0, |(snapshot, _)| snapshot.index)
     }
 
     /// The requested piece.
-    pub(crate) fn part(&self, index: u64, offset: u64) -> Part {
-        let found = self.snapshots.iter().find(|snapshot| snapshot.index == index).and_then(|snapshot| {
+    pub(crate) fn part(&mut self, now: Millis, index: u64, offset: u64) -> Part {
+        let mut offered = self.snapshots.iter_mut();
+        let found = offered.find(|(snapshot, _)| snapshot.index == index).and_then(|(snapshot, requested)| {
+            *requested = now;
             let (zxid, total) = (snapshot.zxid, snapshot.bytes.size());
             let rest = total.checked_sub(offset).filter(|rest| *rest > 0)?;
             let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(self.piece_bytes);
@@ -309,7 +316,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_received_although_pieces_are_lost() {
         let content: Vec<u8> = (0..PIECE * 9 + 77).map(|at| (at / 1000).to_le_bytes()[0]).collect();
-        let offer = offer(50, &content);
+        let mut offer = offer(50, &content);
         let mut out = Vec::new();
         let mut transfer = Box::new(Transfer::begin(Millis(0), announced(50), 50, PIECE));
         let (mut file, mut lost, mut turns) = (Vec::new(), 0, 0);
@@ -323,7 +330,7 @@ mod tests {
                     lost += 1;
                     continue;
                 }
-                let part = offer.part(ask.index, ask.offset.expect("a piece is asked for"));
+                let part = offer.part(Millis(0), ask.index, ask.offset.expect("a piece is asked for"));
                 assert!(matches!(transfer.piece(Millis(turns), part, &mut out), Outcome::InProgress));
             }
             write(&mut out, &mut file);
@@ -342,31 +349,37 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_gone_ends_the_transfer() {
-        let offer = offer(60, &[1; 5000]);
+        let mut offer = offer(60, &[1; 5000]);
         let mut out = Vec::new();
         let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
         let ask = transfer.requests()[0];
-        let part = offer.part(ask.index, 0);
+        let part = offer.part(Millis(0), ask.index, 0);
         assert_eq!(part, Part::Gone { index: 50 });
         assert!(matches!(transfer.piece(Millis(1), part, &mut out), Outcome::Failed));
-        assert_eq!(offer.part(60, 5000), Part::Gone { index: 60 }, "nothing is behind the end");
+        assert_eq!(offer.part(Millis(0), 60, 5000), Part::Gone { index: 60 }, "nothing is behind the end");
     }
 
     #[test]
     fn another_servers_snapshot_has_other_bytes() {
         let mut out = Vec::new();
-        let all = offer(50, &vec![1; PIECE * 2]);
+        let mut all = offer(50, &vec![1; PIECE * 2]);
         let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
         assert!(!transfer.requests().is_empty());
-        assert!(matches!(transfer.piece(Millis(1), all.part(50, 0), &mut out), Outcome::InProgress));
+        assert!(matches!(transfer.piece(Millis(1), all.part(Millis(0), 50, 0), &mut out), Outcome::InProgress));
         assert!(!transfer.requests().is_empty());
         let is_of =
             |transfer: &Transfer| [(1, 50), (2, 50), (1, 51)].map(|(from, at)| transfer.is_of(NodeId(from), at));
         assert_eq!(is_of(&transfer), [true, false, false]);
         // Were it taken on all the same, no piece would ever fit.
-        let other = offer(50, &vec![2; PIECE * 2 + 8]);
-        assert!(matches!(transfer.piece(Millis(2), other.part(50, PIECE as u64), &mut out), Outcome::Failed));
-        assert!(matches!(transfer.piece(Millis(3), all.part(50, PIECE as u64), &mut out), Outcome::InProgress));
+        let mut other = offer(50, &vec![2; PIECE * 2 + 8]);
+        assert!(matches!(
+            transfer.piece(Millis(2), other.part(Millis(0), 50, PIECE as u64), &mut out),
+            Outcome::Failed
+        ));
+        assert!(matches!(
+            transfer.piece(Millis(3), all.part(Millis(0), 50, PIECE as u64), &mut out),
+            Outcome::InProgress
+        ));
         assert_eq!(is_of(&transfer), [true, true, false], "nothing more has to come");
         assert_eq!(out.len(), 3);
     }
@@ -374,12 +387,12 @@ mod tests {
     #[test]
     fn pieces_that_were_not_requested_are_dropped() {
         let content = vec![1; PIECE * 40];
-        let offer = offer(50, &content);
+        let mut offer = offer(50, &content);
         let mut out = Vec::new();
         let mut transfer = Transfer::begin(Millis(0), announced(50), 50, PIECE);
-        let all = |transfer: &mut Transfer, out: &mut Vec<Effect>| {
+        let mut all = |transfer: &mut Transfer, out: &mut Vec<Effect>| {
             for number in 0..40 {
-                let part = offer.part(50, number * PIECE as u64);
+                let part = offer.part(Millis(0), 50, number * PIECE as u64);
                 assert!(matches!(transfer.piece(Millis(1), part, out), Outcome::InProgress));
             }
         };
@@ -408,12 +421,19 @@ mod tests {
     }
 
     #[test]
-    fn two_snapshots_are_kept_for_others() {
+    fn a_snapshot_is_offered_until_a_transfer_of_it_ends() {
         let mut offer = offer(1, &[1; 10]);
-        for index in [2, 3] {
-            offer.add(Offered { index, zxid: index, bytes: Arc::new(Content(vec![2; 10])) });
-        }
-        let has = |index| matches!(offer.part(index, 0), Part::Piece { .. });
-        assert_eq!([1, 2, 3].map(has), [false, true, true]);
+        let add = |offer: &mut Offer, now, index| {
+            offer.add(Millis(now), Offered { index, zxid: index, bytes: Arc::new(Content(vec![2; 10])) });
+        };
+        assert!(matches!(offer.part(Millis(5000), 1, 0), Part::Piece { .. }));
+        (2..6).for_each(|index| add(&mut offer, index * 4000, index));
+        let offered = |offer: &Offer| offer.snapshots.iter().map(|(snapshot, _)| snapshot.index).collect::<Vec<_>>();
+        assert_eq!(offered(&offer), [5, 4, 3], "the first one is not requested any more");
+        assert!(matches!(offer.part(Millis(21_000), 3, 0), Part::Piece { .. }));
+        add(&mut offer, 30_900, 6);
+        assert_eq!(offered(&offer), [6, 3]);
+        (7..20).for_each(|index| add(&mut offer, 30_900, index));
+        assert_eq!(offered(&offer), [19, 18, 17, 16], "they have a limit");
     }
 }

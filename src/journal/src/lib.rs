@@ -5,7 +5,8 @@
 
 #![warn(missing_docs)]
 
-use corral_consensus::{Append, EntryKind, HardState, Index, NodeId, Stored, Term};
+use bytes::Bytes;
+use corral_consensus::{Append, Entry as RaftEntry, EntryKind, HardState, Index, NodeId, Stored, Term};
 use corral_core::command::Batch;
 use corral_engine::recovery::{StoredEntry, StoredLog, Walk};
 use corral_storage::log::{Entry, HardState as StoredState, Log, LogError, Record, Recovered};
@@ -13,6 +14,8 @@ use corral_storage::{Disk, EntryKind as RecordKind};
 
 /// Bytes of entries that are read in one go.
 const READ_BYTES: usize = 8 << 20;
+/// Bytes of entries that are read for [`corral_engine::ToLog::Read`]: writes wait meanwhile.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// Copies an append into the log. It is durable after the next [`Log::sync`].
 ///
@@ -43,6 +46,28 @@ pub fn each_entry<D: Disk, E: From<LogError>>(
         })?;
     }
     last.map(drop)
+}
+
+/// Reads a page of entries from index `from` to `upto`, both included: at least one. None if the log does not hold the
+/// first one, or it is damaged.
+pub fn read_page<D: Disk>(log: &Log<D>, (from, upto): (u64, u64)) -> Vec<RaftEntry> {
+    let mut entries = Vec::new();
+    // Entries before a damaged one are of use. The scrubber reports damage.
+    let _ = log.read(from, PAGE_BYTES, &mut |entry| {
+        if entry.index <= upto {
+            let StoredEntry { index, term, kind, payload } = stored_entry(entry);
+            entries.push(RaftEntry { index, term, kind, payload: Bytes::copy_from_slice(payload) });
+        }
+    });
+    entries
+}
+
+fn stored_entry(entry: Entry<'_>) -> StoredEntry<'_> {
+    let kind = match entry.kind {
+        RecordKind::Normal => EntryKind::Normal,
+        RecordKind::Membership => EntryKind::ConfChange,
+    };
+    StoredEntry { index: Index(entry.index), term: Term(entry.term), kind, payload: entry.payload }
 }
 
 /// A log that was just opened, for [`corral_engine::recovery::recover`].
@@ -77,14 +102,12 @@ impl<D: Disk> StoredLog for Opened<'_, D> {
         self.log.reach_back(position, bytes)
     }
 
+    fn term(&self, index: u64) -> Option<u64> {
+        self.log.term(index)
+    }
+
     fn visit(&self, range: (u64, u64), visit: &mut dyn FnMut(StoredEntry<'_>) -> Walk) -> Result<(), LogError> {
-        each_entry(self.log, range, |entry| {
-            let kind = match entry.kind {
-                RecordKind::Normal => EntryKind::Normal,
-                RecordKind::Membership => EntryKind::ConfChange,
-            };
-            Ok(visit(StoredEntry { index: Index(entry.index), term: Term(entry.term), kind, payload: entry.payload }))
-        })
+        each_entry(self.log, range, |entry| Ok(visit(stored_entry(entry))))
     }
 
     fn write(&mut self, append: &Append) -> Result<(), LogError> {

@@ -154,7 +154,7 @@ const DEMANDS: &[Demand] = demands! {
         operations >= 15, events >= 15, expiries >= 15, refused >= 15, crashes >= 15, stops >= 15, snapshots >= 15,
         failed_syncs >= 15, leaders >= 15, uncertain >= 15, broken_wires >= 15, installs >= 15, emptied >= 15, lists >= 15
     }
-    Damaged { distrusted >= 60, installs >= 60, emptied >= 5, stuck >= 4, found >= 12, passed_over >= 6 }
+    Damaged { distrusted >= 60, installs >= 60, emptied >= 5, found >= 12, passed_over >= 6 }
     LostPages { lost_pages >= 60, refused_logs >= 20 }
     LostPagesEnsemble { lost_pages >= 60, refused_logs >= 15 }
 };

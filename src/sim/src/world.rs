@@ -143,7 +143,6 @@ counts! {
     found,
     passed_over,
     /// .. and leaders that ended because they could neither hand over nor bring the others forward.
-    stuck,
     /// Leaders that let another lead because their disks were slow.
     slow_disk_transfers,
     /// Steps of membership changes, and lists that servers saw come about.

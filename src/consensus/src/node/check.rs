@@ -62,7 +62,7 @@ impl MessageCheck<'_> {
                 self.check_member(message.from)?;
                 self.check_append_reply(message, reply)
             }
-            PeerBody::HeartbeatReply { .. } => self.check_member(message.from),
+            PeerBody::HeartbeatReply { .. } | PeerBody::WantsState { .. } => self.check_member(message.from),
             PeerBody::VoteReply { pre, granted, .. } => {
                 self.check_member(message.from)?;
                 // A pre-vote granted in an earlier round says nothing about this one.
@@ -171,9 +171,6 @@ impl MessageCheck<'_> {
             }
             AppendReply::Rejected { index, .. } if *index > last => {
                 Err(PeerError::AckBeyondLog { index: *index, last })
-            }
-            AppendReply::WantsSnapshot { last: theirs, .. } if *theirs > last => {
-                Err(PeerError::AckBeyondLog { index: *theirs, last })
             }
             _ => Ok(()),
         }

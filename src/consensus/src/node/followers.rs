@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use raft::{Raft, StateRole};
 
 use super::reconciliation::is_near;
+use super::repairs::Repairs;
 use crate::log::MemLog;
 use crate::types::{Index, NodeId};
 
@@ -13,11 +14,16 @@ use crate::types::{Index, NodeId};
 pub struct Followers<'a> {
     raft: &'a Raft<MemLog>,
     uninitialised: &'a BTreeSet<NodeId>,
+    repairs: &'a Repairs,
 }
 
 impl<'a> Followers<'a> {
-    pub(super) fn new(raft: &'a Raft<MemLog>, uninitialised: &'a BTreeSet<NodeId>) -> Followers<'a> {
-        Followers { raft, uninitialised }
+    pub(super) fn new(
+        raft: &'a Raft<MemLog>,
+        uninitialised: &'a BTreeSet<NodeId>,
+        repairs: &'a Repairs,
+    ) -> Followers<'a> {
+        Followers { raft, uninitialised, repairs }
     }
 
     /// Members that have replied since the last check of the quorum, and this node. The others are missing right after
@@ -43,15 +49,16 @@ impl<'a> Followers<'a> {
         members.map(|(id, _)| NodeId(*id)).collect()
     }
 
-    /// The best voter to transfer leadership to: the active one with the longest log. `None` when there is none, or this
-    /// node does not lead.
+    /// The best voter to transfer leadership to: the active one with the longest log. Voters that reported a corrupt state do
+    /// not count. `None` when there is none, or this node does not lead.
     #[must_use]
     pub fn successor(self) -> Option<NodeId> {
         if self.raft.state != StateRole::Leader {
             return None;
         }
-        let others =
-            self.raft.prs().iter().filter(|(id, progress)| self.is_other_voter(**id) && progress.recent_active);
+        let others = self.raft.prs().iter().filter(|(id, progress)| {
+            self.is_other_voter(**id) && progress.recent_active && !self.repairs.includes(NodeId(**id))
+        });
         let best = others.max_by_key(|(id, progress)| (progress.matched, u64::MAX - **id));
         best.map(|(id, _)| NodeId(*id))
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use raft::eraftpb::{self, Message, MessageType};
-use raft::{INVALID_INDEX, ProgressState, Raft, RawNode, ReadOnlyOption, Ready, StateRole};
+use raft::{ProgressState, Raft, RawNode, ReadOnlyOption, Ready, StateRole};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
@@ -25,8 +25,8 @@ use crate::limits;
 use crate::log::MemLog;
 use crate::logger;
 use crate::membership::Membership;
-use crate::message::{AppendReply, PeerBody, PeerMessage, ReadContext};
-use crate::types::{Index, NodeId, Role, Term};
+use crate::message::{PeerBody, PeerMessage, ReadContext};
+use crate::types::{Entry, Index, NodeId, Role, Term};
 
 /// The library's node of one member.
 pub(super) struct Library {
@@ -40,6 +40,8 @@ pub(super) struct Library {
     log_cache_bytes: u64,
     /// Probed members that a reply to a heartbeat has caused an append to since the last `ready`.
     probed: BTreeSet<NodeId>,
+    /// The first of the entries that are being read from disk for followers.
+    reading: Option<Index>,
 }
 
 impl Library {
@@ -62,7 +64,7 @@ impl Library {
         let (snapshot, applied) = (restored.snapshot.0, restored.applied.0);
         let cut = (restored.cut_index, restored.cut_term);
         let hard_state = convert::hard_state_in(&restored.hard_state);
-        let mut store = MemLog::new(hard_state, convert::membership_in(&membership), cut);
+        let mut store = MemLog::new(hard_state, convert::membership_in(&membership), cut, &restored.disk_terms);
         store.append(entries);
         let raw = RawNode::new(&library_config(config, applied), store, &logger::logger())
             .map_err(|error| ConsensusError::Library(error.to_string()))?;
@@ -76,6 +78,7 @@ impl Library {
             observed,
             log_cache_bytes: config.log_cache_bytes,
             probed: BTreeSet::new(),
+            reading: None,
         };
         if let (1.., Some(term)) = (snapshot, library.store().term_at(snapshot)) {
             library.store_mut().set_snapshot(Index(snapshot), Term(term), membership);
@@ -221,14 +224,7 @@ impl Library {
         let stepped = self.raw.step(inner).map_err(|_| PeerError::Stale("not for the present state"));
         match &message.body {
             PeerBody::Notice { .. } => self.drop_reply_to_notice(message.term, replies),
-            PeerBody::AppendReply(reply) => {
-                let asks = matches!(reply, AppendReply::WantsSnapshot { .. });
-                self.drop_stale_snapshot_request(message, asks);
-            }
-            PeerBody::HeartbeatReply { .. } => {
-                self.drop_stale_snapshot_request(message, false);
-                self.probe_once(message.from, replies);
-            }
+            PeerBody::HeartbeatReply { .. } => self.probe_once(message.from, replies),
             _ => {}
         }
         // The library can set this below what the follower acknowledged, and would make no progress from there.
@@ -339,10 +335,10 @@ impl Library {
         if raft.state == StateRole::Leader { raft.commit_to_current_term() } else { raft.leader_id != 0 }
     }
 
-    // ----- snapshots that a follower requests -----
+    // ----- entries behind a snapshot -----
 
-    /// One tick for entries behind a snapshot. They stay in memory until the follower that receives the snapshot has
-    /// them, or has been silent for too long.
+    /// One tick for entries behind a snapshot. They stay on disk until the follower that receives the snapshot has them, or
+    /// has been silent for too long.
     pub(super) fn release_awaited_entries(&mut self) {
         self.store_mut().trim_some();
         if self.store_mut().awaited_mut().is_empty() {
@@ -362,57 +358,38 @@ impl Library {
             waiting.silent < silence_max && !has_entries
         });
         *self.store_mut().awaited_mut() = awaited;
+        self.store_mut().raise_floor();
     }
 
-    /// Requests a snapshot that holds all of this log, as soon as there is a leader that has all of it. The library
-    /// repeats the request in each reply to the leader until the snapshot is restored.
-    pub(super) fn request_snapshot(&mut self) {
-        let raft = &mut self.raw.raft;
-        let is_requested = raft.pending_request_snapshot != INVALID_INDEX;
-        if is_requested || raft.state != StateRole::Follower || raft.leader_id == 0 || raft.snap().is_some() {
-            return;
-        }
-        let log = &raft.raft_log;
-        let last = log.last_index();
-        // The leader that appended the last entry has all of this log, and can commit it without further replies of
-        // this node.
-        if last > 0 && log.term(last).is_ok_and(|term| term == raft.term) {
-            raft.pending_request_snapshot = last;
-        }
+    /// There is no space on disk for the entries that followers will need behind a snapshot. True if there were any.
+    pub(super) fn give_up_awaited_entries(&mut self) -> bool {
+        let before = self.store().needed_from();
+        self.store_mut().awaited_mut().retain(|_, _| false);
+        self.store_mut().raise_floor();
+        self.store().needed_from() > before
     }
 
-    /// Withdraws the request: what was requested from a former leader may be more than the new one has.
-    pub(super) fn withdraw_snapshot_request(&mut self) {
-        self.raw.raft.pending_request_snapshot = INVALID_INDEX;
+    /// The first and the last of the entries that followers need from disk, unless entries are being read already.
+    pub(super) fn begin_to_read(&mut self) -> Option<(Index, Index)> {
+        if self.reading.is_some() {
+            return None;
+        }
+        let wanted = self.store().wanted()?;
+        self.reading = Some(wanted.0);
+        Some(wanted)
     }
 
-    /// Of a leader: a follower that requests a snapshot sends nothing else. Any other reply means that its former
-    /// request is void, and that it needs entries.
-    fn drop_stale_snapshot_request(&mut self, message: &PeerMessage, requests: bool) {
-        let raft = &mut self.raw.raft;
-        if requests || raft.state != StateRole::Leader || message.term.0 != raft.term {
-            return;
+    /// Entries were read from disk: followers are sent them. None: they are not there, and followers are sent a snapshot.
+    pub(super) fn read(&mut self, entries: &[Entry]) {
+        let Some(low) = self.reading.take() else { return };
+        if entries.is_empty() {
+            self.store_mut().lose_disk();
         }
-        if let Some(progress) = raft.mut_prs().get_mut(message.from.0)
-            && progress.state != ProgressState::Snapshot
-        {
-            progress.pending_request_snapshot = INVALID_INDEX;
+        let entries = entries.iter().map_while(|entry| convert::entry_in(entry).ok()).collect();
+        for context in self.store_mut().read(low, entries) {
+            self.raw.on_entries_fetched(context);
         }
-    }
-
-    /// Of a leader: whether this message acknowledges the snapshot that its sender requested. The library would wait
-    /// for an entry that the follower lacked before, and send the snapshot again.
-    pub(super) fn acknowledges_requested_snapshot(&self, message: &PeerMessage) -> bool {
-        let PeerBody::AppendReply(AppendReply::Accepted { index, .. }) = message.body else { return false };
-        let raft = &self.raw.raft;
-        if raft.state != StateRole::Leader || message.term.0 != raft.term {
-            return false;
-        }
-        raft.prs().get(message.from.0).is_some_and(|progress| {
-            progress.state == ProgressState::Snapshot
-                && progress.pending_request_snapshot != INVALID_INDEX
-                && index.0 >= progress.pending_snapshot
-        })
+        self.store_mut().forget_read();
     }
 
     // ----- outputs -----

@@ -163,6 +163,7 @@ impl Pipeline {
         assert!(known.is_none_or(|known| Term(known) == term), "snapshot at {upto} has term {term}, the log {known:?}");
         if let Some(membership) = self.memberships.snapshot_taken(upto) {
             library.store_mut().set_snapshot(upto, term, membership);
+            library.store_mut().raise_floor();
         }
     }
 

@@ -136,8 +136,15 @@ fn restarts_in_pages_of_bounded_size() {
     // The commit index was never synced.
     let hard_state = HardState { term: Term(3), vote: Some(NodeId(1)), commit: Index(0) };
     let (at, entries_here) = (Index(10), entries.clone());
-    let restored =
-        Restored { hard_state, cut_index: at, cut_term: Term(2), entries: entries_here, snapshot: at, applied: at };
+    let restored = Restored {
+        hard_state,
+        cut_index: at,
+        cut_term: Term(2),
+        disk_terms: Vec::new(),
+        entries: entries_here,
+        snapshot: at,
+        applied: at,
+    };
     let mut node = RaftNode::new(config_alone(), restored).expect("valid");
     node.campaign();
     assert_eq!((node.role(), node.term()), (Role::Leader, Term(4)));
@@ -302,6 +309,7 @@ fn refuses_a_log_that_does_not_hold_together() {
         hard_state: HardState { term: Term(5), vote: None, commit: Index(12) },
         cut_index: Index(10),
         cut_term: Term(2),
+        disk_terms: vec![(Index(3), Term(1)), (Index(9), Term(2))],
         entries: vec![entry(11, 2, x.clone()), entry(12, 4, x.clone()), entry(13, 5, x.clone())],
         snapshot: Index(10),
         applied: Index(11),
@@ -320,6 +328,8 @@ fn refuses_a_log_that_does_not_hold_together() {
     check(&|r| r.entries[2].term = Term(6), "hard state");
     check(&|r| r.entries[0].term = Term(0), "after term");
     check(&|r| r.cut_term = Term(0), "cannot have term");
+    check(&|r| r.disk_terms[0].1 = Term(3), "cannot have term");
+    check(&|r| r.disk_terms[1].1 = Term(1), "cannot have term");
     check(&|r| r.cut_index = Index(0), "cannot have term");
     check(&|r| r.hard_state.commit = Index(14), "acknowledged entries are missing");
     check(&|r| r.applied = Index(14), "acknowledged entries are missing");

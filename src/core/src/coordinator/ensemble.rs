@@ -164,7 +164,6 @@ impl Ensemble {
 
     /// What this server sent may be part of the snapshot, and will not come back by itself.
     pub(super) fn installed(&mut self, term: u64) {
-        self.distrusted = false;
         self.digests.reset();
         self.initialised();
         self.applied_term(term, Back::default());
@@ -279,6 +278,10 @@ impl Ensemble {
         self.break_off(true);
         self.away = true;
         self.notes.push(Flow::Distrusted);
+    }
+
+    pub(super) const fn trust(&mut self) {
+        self.distrusted = false;
     }
 
     /// Whether commands flow, and to whom, after all that a turn brought.

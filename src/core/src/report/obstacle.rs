@@ -12,34 +12,31 @@ pub enum Obstacle {
     Damaged = 2,
     /// The state differs from that of the other servers at the same zxid.
     Diverged = 3,
-    /// The same, and no other server has a sound state and the entries of its log.
-    CannotHeal = 4,
     /// Log or snapshot have no space.
-    DiskFull = 5,
+    DiskFull = 4,
     /// The snapshot of another server is received or installed.
-    SnapshotAwaited = 6,
+    SnapshotAwaited = 5,
     /// It holds no data, and waits for a leader or for the other founders.
-    NoData = 7,
+    NoData = 6,
     /// The leader's log lacks entries that were committed here, or the other way round.
-    LogContradicts = 8,
+    LogContradicts = 7,
     /// It is not a member of the ensemble.
-    NotListed = 9,
+    NotListed = 8,
     /// No server leads, as far as this one knows.
-    NoLeader = 10,
+    NoLeader = 9,
     /// A server leads, and there is no connection to it.
-    LeaderNotConnected = 11,
+    LeaderNotConnected = 10,
     /// The leader is handing over.
-    HandingOver = 12,
+    HandingOver = 11,
     /// Commands do not come back although there is a leader.
-    NoProgress = 13,
+    NoProgress = 12,
 }
 
 impl Obstacle {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::Stopping,
         Self::Damaged,
         Self::Diverged,
-        Self::CannotHeal,
         Self::DiskFull,
         Self::SnapshotAwaited,
         Self::NoData,
@@ -57,7 +54,6 @@ impl Obstacle {
             Self::Stopping => "stopping",
             Self::Damaged => "damaged",
             Self::Diverged => "diverged",
-            Self::CannotHeal => "cannot-heal",
             Self::DiskFull => "disk-full",
             Self::SnapshotAwaited => "snapshot-awaited",
             Self::NoData => "no-data",
@@ -74,10 +70,9 @@ impl Obstacle {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Stopping => "it is stopping",
-            Self::Damaged => "its data are damaged and a copy from another server is awaited",
-            Self::Diverged => "its data differ from those of the other servers",
-            Self::CannotHeal => {
-                "its data differ from those of the other servers, and no server that runs has all entries and sound data"
+            Self::Damaged => "its data are damaged, and it waits for a snapshot from the leader",
+            Self::Diverged => {
+                "its data differ from those of the other servers, and it waits for a snapshot from the leader"
             }
             Self::DiskFull => "its disk is full",
             Self::SnapshotAwaited => "it waits for a snapshot of the data from the leader",

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - One snapshot is in progress at a time. The driver reports the end of each, in the order of the requests.
-//! - A snapshot of a state that another server's snapshot has replaced does not count, and its file is replaced.
+//! - A snapshot of a state that another server's snapshot has replaced does not count.
 //! - While a snapshot of another server is installed, and while the state is corrupt, none is written.
 
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub(super) struct Snapshots {
     installed: u64,
     /// Number of snapshots installed.
     installs: u64,
+    /// The first entry that a kept snapshot needs.
+    log_from: u64,
     /// The log is damaged somewhere up to this entry: a snapshot that holds it replaces all of the log before.
     damaged_to: Option<Index>,
 }
@@ -56,6 +58,7 @@ impl Snapshots {
             installing: None,
             installed: 0,
             installs: 0,
+            log_from: 0,
             damaged_to: None,
         }
     }
@@ -102,7 +105,7 @@ impl Snapshots {
 
     /// The snapshot that ends at `index` was written. Whether it counts: its state was not replaced meanwhile.
     pub(super) fn written<M: Replicated>(&mut self, index: u64, context: &Context<'_, M>) -> bool {
-        if !self.writes.end(true) {
+        if !self.writes.end() {
             return false;
         }
         let is_void = context.replica.is_state_corrupt()
@@ -118,13 +121,26 @@ impl Snapshots {
     /// snapshot needs.
     pub(super) fn trim_log<M: Replicated>(&mut self, index: u64, log_from: u64, context: &mut Context<'_, M>) {
         let drops_log = self.damaged_to.take_if(|upto| Index(index) >= *upto).is_some();
-        context.out.log(ToLog::Trim(if drops_log { index + 1 } else { log_from }));
+        self.log_from = log_from;
+        let needed = context.replica.raft().log_needed_from().0;
+        context.out.log(ToLog::Trim(if drops_log { index + 1 } else { log_from.min(needed) }));
         self.replace_damaged_log(context);
+    }
+
+    /// If the log has no space, entries that are kept for followers alone are given up.
+    pub(super) fn give_up_log_if<M: Replicated>(&self, full: bool, context: &mut Context<'_, M>) {
+        if full && context.replica.give_up_log() {
+            tracing::warn!(
+                "the log has no space: entries that followers need behind a snapshot are given up, and those followers receive \
+                 another snapshot"
+            );
+            context.out.log(ToLog::Trim(self.log_from));
+        }
     }
 
     /// A snapshot could not be written. Whether it counts: its state was not replaced meanwhile.
     pub(super) fn failed(&mut self) -> bool {
-        self.writes.end(false)
+        self.writes.end()
     }
 
     /// Schedules the retry of a snapshot that failed and counts. The log still holds everything, and the frozen delta
@@ -146,7 +162,7 @@ impl Snapshots {
         self.retry.is_some()
     }
 
-    /// One tick: retries a snapshot that failed, and replaces the file of one that does not count.
+    /// One tick: retries a snapshot that failed.
     pub(super) fn tick<M: Replicated>(&mut self, context: &mut Context<'_, M>) {
         let now = context.now.micros;
         if !context.replica.is_state_corrupt()
@@ -155,11 +171,6 @@ impl Snapshots {
         {
             self.writes.begin();
             context.out.push(Effect::WriteSnapshot(Box::new(again)));
-        }
-        let is_running = |context: &Context<'_, M>| context.replica.machine().sequencer.snapshot_running();
-        if self.writes.has_void_file && !is_running(context) {
-            self.write_if(context, |_| true);
-            self.writes.has_void_file = !is_running(context);
         }
     }
 
@@ -177,16 +188,25 @@ impl Snapshots {
         self.installing.map(|(_, index)| index)
     }
 
-    /// Appends up to `number` are durable. Gives the snapshot whose time has come; writes in progress do not count from
-    /// here on.
+    /// Appends up to `number` are durable. Gives the snapshot that is to be installed now.
     pub(super) fn next_install(&mut self, number: u64) -> Option<Index> {
         let (_, index) = self.installing.take_if(|(wanted, _)| *wanted <= number)?;
+        self.state_replaced(index);
+        Some(index)
+    }
+
+    /// The state is that of another server's snapshot from here on: writes in progress do not count.
+    pub(super) fn state_replaced(&mut self, index: Index) {
         self.writes.void();
         self.installed = index.0;
         self.installs += 1;
         // What was to be written again was of the state that is replaced.
         (self.retry, self.failures) = (None, 0);
-        Some(index)
+    }
+
+    /// Whether a snapshot of the present state is being written.
+    pub(super) fn is_writing(&self) -> bool {
+        self.writes.in_progress
     }
 
     // ----- a damaged log -----
@@ -226,8 +246,6 @@ struct Writes {
     in_progress: bool,
     /// So many in progress are of a state that was replaced: their ends do not count.
     void: u32,
-    /// One of those was written, perhaps over the file of the snapshot that replaced its state.
-    has_void_file: bool,
 }
 
 impl Writes {
@@ -245,14 +263,11 @@ impl Writes {
     }
 
     /// One has ended. Whether it is of the present state.
-    fn end(&mut self, is_written: bool) -> bool {
-        if self.void == 0 {
-            self.in_progress = false;
-            return true;
-        }
-        self.void -= 1;
-        self.has_void_file |= is_written;
-        false
+    fn end(&mut self) -> bool {
+        let counts = self.void == 0;
+        self.void = self.void.saturating_sub(1);
+        self.in_progress &= !counts;
+        counts
     }
 }
 

@@ -1,23 +1,26 @@
 //! A server whose state is corrupt: it stops serving at once, and takes the whole state from another server.
 //!
 //! The snapshot writer, the scrubber, or a digest that differs reports [`Event::StateCorrupt`]. The log is not affected:
-//! the server goes on voting and acknowledging. A leader transfers leadership first. The server requests a snapshot from
-//! the leader that holds all of this log. It is installed as on a follower that lags, and the server serves again. A
-//! standalone server has no other server to take the state from: it ends.
+//! the server goes on voting, storing and acknowledging. A leader transfers leadership first. The server asks the leader
+//! for a snapshot, which replaces the state, applies its own log from there, and serves again. A standalone server has no
+//! other server to take the state from: it ends.
 //!
 //! [`Event::StateCorrupt`]: crate::Event::StateCorrupt
 
+use corral_consensus::Role;
 use corral_core::coordinator::Divergence;
 use corral_core::ids::Millis;
-use corral_core::report::Obstacle;
 
 use super::context::Context;
 use crate::effect::{Effect, Ended, Outbox};
 use crate::event::{CorruptState, Finding};
 use crate::machine::Replicated;
+use crate::outgoing::send_raft;
 
 /// A difference that lasts for so long is reported, once.
 const UNDECIDED_MS: u64 = 10_000;
+/// A server that leads with a corrupt state ends after this time if it knows no other server that can lead, in milliseconds.
+const STUCK_MS: u64 = 10_000;
 
 /// Whether the state is corrupt, and what was reported of digests that differ.
 #[derive(Default)]
@@ -33,10 +36,10 @@ pub(super) struct StateRepair {
 /// A repair in progress.
 struct Repair {
     since: Millis,
-    /// The start found the mark of an earlier process.
-    is_noted: bool,
-    /// This server leads and cannot be repaired; that was reported.
-    is_stuck: bool,
+    /// Since when this server leads, and knows no server to transfer leadership to.
+    stuck_since: Option<Millis>,
+    /// A start may help: it uses an older snapshot and the log, if they are whole.
+    start_helps: bool,
 }
 
 impl StateRepair {
@@ -53,8 +56,7 @@ impl StateRepair {
             context.out.push(Effect::End(Ended::Damaged(sentence)));
             return false;
         }
-        // The receiver of a damaged snapshot recognises it. A snapshot of a state that diverged looks intact.
-        if !context.replica.mark_state_corrupt(found.finding == Finding::DamagedSnapshot) {
+        if !context.replica.mark_state_corrupt() {
             tracing::warn!("{}; the state is being replaced already", found.what);
             return false;
         }
@@ -65,33 +67,33 @@ impl StateRepair {
         );
         show(Some(found), context.out);
         context.replica.machine_mut().distrust();
-        let is_noted = found.finding == Finding::NotedByEarlierProcess;
-        self.repair = Some(Repair { since: context.now.millis(), is_noted, is_stuck: false });
+        let now = context.now.millis();
+        let start_helps = found.finding == Finding::DamagedSnapshot;
+        self.repair = Some(Repair { since: now, stuck_since: None, start_helps });
         true
     }
 
-    /// Ends the process if it leads and cannot be repaired: a start checks the data on disk, and the log there reaches
-    /// further back than memory. A server whose start found the mark of an earlier process goes on: another start would
-    /// find the same. It votes, and is repaired when a server with an intact state and the newest entries is back.
-    pub(super) fn end_if_stuck<M: Replicated>(&mut self, context: &mut Context<'_, M>) {
-        let stuck = context.replica.is_stuck();
-        if let Some(repair) = self.repair.as_mut().filter(|repair| repair.is_noted) {
-            if std::mem::replace(&mut repair.is_stuck, stuck) == stuck {
-                return;
-            }
-            context.out.status.withheld = Some(if stuck { Obstacle::CannotHeal } else { Obstacle::Diverged });
-            if stuck {
-                tracing::error!(
-                    "this server leads because the others lack entries of the log, its own state cannot be trusted, and a new start \
-                     did not change that: it serves no client and waits; start the servers that do not run; if they are lost \
-                     use the data of another server with `corral rescue`, or restore a backup"
-                );
-            }
-        } else if stuck {
-            let sentence = "this server leads because the others lack entries of the log, and its own state cannot be trusted, so it can \
-                            write no snapshot for them: start it again, its state is then made from the snapshot and the log on its disk";
+    /// One tick: requests a snapshot. While one of the corrupt state is being written (`is_writing`) none is requested: both
+    /// files may have the same name.
+    pub(super) fn request_state<M: Replicated>(&mut self, is_writing: bool, context: &mut Context<'_, M>) {
+        let now = context.now.millis();
+        let Some(repair) = &mut self.repair else { return };
+        if !is_writing {
+            send_raft(context.replica.state_requests(), context.out);
+        }
+        let raft = context.replica.raft();
+        let is_stuck = raft.role() == Role::Leader && raft.followers().successor().is_none();
+        repair.stuck_since = if is_stuck { repair.stuck_since.or(Some(now)) } else { None };
+        if repair.start_helps && repair.stuck_since.is_some_and(|since| now.since(since) >= STUCK_MS) {
+            let sentence = "the state of this server cannot be trusted, and no other server with a state that can be is able to lead: \
+                            start this server again, its state is then made from an older snapshot and the log on its disk";
             context.out.push(Effect::End(Ended::Damaged(sentence.to_owned())));
         }
+    }
+
+    /// Whether a repair is in progress.
+    pub(super) fn is_active(&self) -> bool {
+        self.repair.is_some()
     }
 
     /// Compares the digests of the tree with those of the other servers, and logs a difference that lasts. Gives what is
@@ -140,10 +142,11 @@ impl StateRepair {
         None
     }
 
-    /// A snapshot of another server replaced the state: it is intact.
+    /// The state is intact: another server's snapshot replaced it, and the log is applied from there.
     pub(super) fn end<M: Replicated>(&mut self, context: &mut Context<'_, M>) {
         if context.is_in_ensemble() {
             show(None, context.out);
+            context.replica.machine_mut().trust();
         }
         let Some(Repair { since, .. }) = self.repair.take() else { return };
         let took_ms = context.now.millis().since(since);

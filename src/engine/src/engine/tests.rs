@@ -9,7 +9,7 @@ use corral_core::sequencer::SequencerConfig;
 use corral_core::session::SessionTable;
 use corral_core::view::View;
 use corral_peer::snapshot::Ask;
-use corral_peer::{Frame, Kind};
+use corral_peer::{Frame, Generation, Kind};
 
 use super::*;
 use crate::event::Finding;

@@ -244,7 +244,6 @@ impl World {
             Effect::End(Ended::Stopped) => self.stopped(),
             Effect::End(Ended::Damaged(reason)) => {
                 self.note(format_args!("server {} ends: {reason}", self.at + 1));
-                self.counts.stuck += 1;
                 return self.crash(false);
             }
             Effect::End(Ended::NotABatch { index }) => {

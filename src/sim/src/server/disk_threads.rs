@@ -47,7 +47,7 @@ impl World {
         if side.failed {
             return Ok(());
         }
-        let (mut durable, mut full, mut fault, mut replaces) = (None, false, None, false);
+        let (mut durable, mut full, mut fault, mut replaces, mut read) = (None, false, None, false, None);
         for _ in 0..GROUP_MAX {
             let Some(message) = side.inbox.pop_front() else { break };
             let done = match &message {
@@ -55,6 +55,10 @@ impl World {
                     let first = append.entries.first();
                     replaces |= first.is_some_and(|first| side.log.term(first.index.0).is_some());
                     corral_journal::write(&mut side.log, append).map(|()| durable = Some(append.number))
+                }
+                ToLog::Read { from, upto } => {
+                    read = Some(corral_journal::read_page(&side.log, (*from, *upto)));
+                    Ok(())
                 }
                 ToLog::Trim(index) => side.log.trim_before(*index).map(drop),
                 ToLog::Reset(next_index) => side.log.reset_to(*next_index),
@@ -87,6 +91,9 @@ impl World {
         }
         if changed {
             self.mail(Channel::LogToConsensus, Inner::ToConsensus(Event::LogFull(full)));
+        }
+        if let Some(entries) = read {
+            self.mail(Channel::LogToConsensus, Inner::ToConsensus(Event::LogRead(entries)));
         }
         match durable {
             Some(number) => {

@@ -21,6 +21,8 @@ use server::{Disk, Server, Snapshot};
 
 use crate::setup::Random;
 
+/// Entries that a server reads from its log at once.
+const READ_MAX: usize = 3;
 /// Steps between two ticks of a server.
 pub(crate) const STEPS_PER_TICK: u64 = 5;
 
@@ -96,6 +98,7 @@ pub(crate) struct Counts {
     pub(crate) reads: usize,
     pub(crate) installs: usize,
     pub(crate) distrusted: usize,
+    pub(crate) log_reads: usize,
     pub(crate) leaders: usize,
     pub(crate) lost_tails: usize,
     pub(crate) came_back: usize,
@@ -312,16 +315,19 @@ impl Group {
         }
     }
 
-    /// What this server applied turns to nonsense, and it hears of that.
+    /// What this server applied turns to nonsense, and it hears of that. A sound server must be left that needs nothing but
+    /// the logs of the others.
     pub(crate) fn distrust(&mut self, at: usize) {
-        let sound = |server: &Server| !server.replica.is_state_corrupt();
-        let others = (0..self.servers.len()).filter(|other| *other != at);
-        // Somebody must have what the others can take.
-        if !others.into_iter().any(|other| self.servers[other].as_ref().is_some_and(sound)) {
+        let is_corrupt = |at: usize| self.servers[at].as_ref().is_some_and(|server| server.replica.is_state_corrupt());
+        let corrupt = (0..self.servers.len()).filter(|other| *other == at || is_corrupt(*other));
+        let needs = corrupt.map(|at| self.disks[at].snapshot.index).max();
+        let has = |server: &Server| !server.replica.is_state_corrupt() && Some(server.replica.applied()) >= needs;
+        let mut others = (0..self.servers.len()).filter(|other| *other != at);
+        if !others.any(|other| self.servers[other].as_ref().is_some_and(has)) {
             return;
         }
         let Some(server) = &mut self.servers[at] else { return };
-        if server.replica.mark_state_corrupt(true) {
+        if server.replica.mark_state_corrupt() {
             self.counts.distrusted += 1;
             server.replica.machine_mut().lines.fill(Line::default());
         }
@@ -345,7 +351,7 @@ impl Group {
         let announced = snapshot.is_some();
         let mut taken = false;
         if let Some(server) = &mut self.servers[to] {
-            server.arrived = snapshot.or(server.arrived.take());
+            server.receive(snapshot);
             if let Err(error) = server.replica.step(message.clone()) {
                 assert!(error.is_harmless() || self.strangers, "{error}: {message:?}");
             }
@@ -413,13 +419,20 @@ impl Group {
         server.persist_due(self.now, &mut self.disks[at]);
         if (self.now + at as u64).is_multiple_of(STEPS_PER_TICK) {
             server.replica.tick();
+            self.ask_for_state(at, &server);
         }
         if !self.quiet {
             self.use_it(&mut server);
         }
         let (mut effects, before) = (Effects::default(), server.replica.applied());
         while server.replica.turn(Micros(self.now), &mut effects).expect("the ledger takes everything") {}
+        if let Some((from, upto)) = effects.log_wanted {
+            let held = self.disks[at].entries.iter().filter(|entry| (from..=upto).contains(&entry.index));
+            server.replica.log_read(held.take(READ_MAX).cloned().collect());
+            self.counts.log_reads += 1;
+        }
         let applied = server.replica.applied().0 - before.0;
+        server.replace_state(&mut self.disks[at]);
         assert!(applied <= APPLIED_WORK_MAX.div_ceil(COST), "{applied} entries in one turn");
         let messages = std::mem::take(&mut effects.messages);
         self.look(at, &mut server, &effects);
@@ -431,6 +444,12 @@ impl Group {
         self.servers[at] = Some(server);
         for message in messages {
             self.send(at, message);
+        }
+    }
+
+    fn ask_for_state(&mut self, at: usize, server: &Server) {
+        for request in server.replica.state_requests() {
+            self.send(at, request);
         }
     }
 

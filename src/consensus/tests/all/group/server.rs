@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use corral_consensus::{
-    Append, Effects, Entry, HardState, Index, Install, Membership, Micros, RaftNode, Replica, Restored, Term,
+    Append, Config, Effects, Entry, HardState, Index, Install, Membership, Micros, RaftNode, Replica, Restored, Term,
 };
 
 use super::ledger::{Ledger, Line};
@@ -18,6 +18,9 @@ pub(crate) struct Snapshot {
     pub(crate) membership: Membership,
     pub(crate) lines: Vec<Line>,
 }
+
+/// A few entries: followers that lag further are sent entries from disk.
+const CACHE_BYTES: u64 = 500;
 
 /// What survives a crash.
 #[derive(Clone)]
@@ -78,12 +81,13 @@ impl Server {
         if bug == Some(Bug::ForgetVote) {
             disk.hard.vote = None;
         }
-        let config = config(id_of(at), 50, seed);
+        let config = Config { log_cache_bytes: CACHE_BYTES, ..config(id_of(at), 50, seed) };
         let restored = Restored {
             hard_state: disk.hard,
             cut_index: disk.snapshot.index,
             cut_term: disk.snapshot.term,
-            entries: disk.entries.clone(),
+            disk_terms: Vec::new(),
+            entries: disk.entries.iter().filter(|entry| entry.index > disk.snapshot.index).cloned().collect(),
             snapshot: disk.snapshot.index,
             applied: disk.snapshot.index,
         };
@@ -143,6 +147,26 @@ impl Server {
         effects.installs.clear();
     }
 
+    /// The newest of the snapshots that came.
+    pub(crate) fn receive(&mut self, snapshot: Option<Snapshot>) {
+        let before = self.arrived.take();
+        self.arrived = snapshot.into_iter().chain(before).max_by_key(|snapshot| snapshot.index);
+    }
+
+    /// A snapshot takes the place of a corrupt state, if the log reaches it.
+    pub(crate) fn replace_state(&mut self, disk: &mut Disk) {
+        let Some(least) = self.replica.awaits_state() else { return };
+        let upto = self.replica.raft().applied_index();
+        let Some(snapshot) = self.arrived.take_if(|arrived| (least..=upto).contains(&arrived.index)) else { return };
+        self.replica.machine_mut().lines.clone_from(&snapshot.lines);
+        self.checked = snapshot.lines.len();
+        let last = disk.last();
+        self.replica.state_replaced(snapshot.index);
+        self.replica.compact(snapshot.index, snapshot.term);
+        disk.snapshot = snapshot;
+        assert_eq!(disk.last(), last, "the log is as long as before");
+    }
+
     /// A durable snapshot of what is applied; the log before it is dropped.
     pub(crate) fn make_snapshot(&mut self, disk: &mut Disk) {
         let index = self.replica.applied();
@@ -154,7 +178,8 @@ impl Server {
         let lines = self.replica.machine().lines.clone();
         let term = lines.last().expect("something is applied").0;
         disk.snapshot = Snapshot { index, term, membership: self.replica.raft().membership(), lines };
-        disk.entries.retain(|entry| entry.index > index);
         self.replica.compact(index, term);
+        let needed = self.replica.raft().log_needed_from();
+        disk.entries.retain(|entry| entry.index >= needed);
     }
 }

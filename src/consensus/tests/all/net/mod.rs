@@ -295,6 +295,7 @@ impl Net {
         if !self.quiet {
             self.use_it(&mut server);
         }
+        server.read_for_followers(&self.disks[at]);
         while server.node.ready(&mut server.out) {
             let outgoing = std::mem::take(&mut server.out.messages);
             for message in outgoing {

@@ -65,7 +65,8 @@ impl Server {
             hard_state: disk.hard,
             cut_index: disk.snapshot.0,
             cut_term: disk.snapshot.1,
-            entries: disk.entries.clone(),
+            disk_terms: Vec::new(),
+            entries: disk.entries.iter().filter(|entry| entry.index > disk.snapshot.0).cloned().collect(),
             snapshot: disk.snapshot.0,
             applied: disk.snapshot.0,
         };
@@ -146,7 +147,16 @@ impl Server {
         }
         disk.snapshot = (Index(self.applied), self.applied_term);
         disk.membership = self.node.membership();
-        disk.entries.retain(|entry| entry.index.0 > self.applied);
         self.node.compact(disk.snapshot.0, disk.snapshot.1);
+        let needed = self.node.log_needed_from();
+        disk.entries.retain(|entry| entry.index >= needed);
+    }
+
+    /// Reads what followers need from the disk: one entry at a time.
+    pub(crate) fn read_for_followers(&mut self, disk: &Disk) {
+        while let Some((from, _)) = self.node.begin_to_read() {
+            let found = disk.entries.iter().find(|entry| entry.index == from);
+            self.node.log_read(found.map_or(&[], std::slice::from_ref));
+        }
     }
 }

@@ -1,0 +1,35 @@
+//! Another server's snapshot becomes the state: because this server lags, or because its state was corrupt.
+
+use std::sync::Arc;
+
+use corral_consensus::{Index, Replica, Term};
+use corral_core::shard;
+
+use super::context::Context;
+use crate::effect::{Effect, Garbage, ToShards};
+use crate::machine::Replicated;
+use crate::peers::Peers;
+use crate::snapshot::Arrived;
+
+/// Replaces the state. `report` informs the replica.
+pub(super) fn install<M: Replicated>(
+    arrived: Arrived,
+    peers: &mut Peers,
+    context: &mut Context<'_, M>,
+    report: impl FnOnce(&mut Replica<M>),
+) {
+    let Arrived { loaded, state } = arrived;
+    let (view, alive) = (state.view().clone(), state.sessions().len() as u64);
+    let Context { now, replica, out, .. } = context;
+    let (former, frozen) = replica.machine_mut().installed(state, loaded.index, loaded.term);
+    out.push(Effect::Drop(Garbage::Core(shard::Garbage::State(Box::new(former)))));
+    out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(Box::new(frozen)))));
+    report(replica);
+    replica.compact(Index(loaded.index), Term(loaded.term));
+    out.status.served_snapshot = loaded.index;
+    out.push(Effect::Installed { zxid: loaded.zxid, index: loaded.index });
+    peers.offer.add(now.millis(), loaded.offered());
+    peers.adopt(loaded.generation(), out);
+    tracing::info!(index = loaded.index, zxid = %view.zxid(), nodes = view.node_count(), "snapshot installed");
+    out.shards(ToShards::Install(Arc::new(view), alive));
+}

@@ -1,0 +1,36 @@
+//! Messages for other servers, encoded.
+
+use bytes::{Bytes, BytesMut};
+use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage};
+use corral_core::coordinator::PeerSend;
+use corral_core::peer::PeerMessage;
+use corral_peer::Kind;
+
+use crate::effect::{Effect, Outbox};
+
+/// Encodes and sends Raft messages.
+pub(crate) fn send_raft(messages: impl IntoIterator<Item = RaftMessage>, out: &mut Outbox) {
+    for message in messages {
+        let mut bytes = BytesMut::new();
+        message.encode(&mut bytes);
+        let announces_snapshot = matches!(message.body, PeerBody::Snapshot { .. });
+        let (peer, payload) = (message.to, bytes.freeze());
+        out.push(Effect::Send { peer, stream: None, kind: Kind::Raft, payload, announces_snapshot });
+    }
+}
+
+/// Encodes and sends messages of the coordinator. If one is not delivered, the driver reports the end of the connection.
+pub(crate) fn send_of_member(sends: Vec<PeerSend>, out: &mut Outbox) {
+    for PeerSend { peer, connection, message } in sends {
+        let kind = match message {
+            PeerMessage::Forward(_) => Kind::Forward,
+            PeerMessage::SessionReport(_) | PeerMessage::Paused(_) => Kind::SessionReport,
+            PeerMessage::Heartbeat(_) | PeerMessage::Pause(_) => Kind::Heartbeat,
+            PeerMessage::Uninitialised(_) | PeerMessage::Digest(_) => Kind::Uninitialised,
+        };
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let (peer, stream, payload) = (NodeId(u64::from(peer)), Some(connection), Bytes::from(bytes));
+        out.push(Effect::Send { peer, stream, kind, payload, announces_snapshot: false });
+    }
+}
