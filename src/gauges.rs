@@ -23,6 +23,7 @@ pub(crate) struct Gauges {
     quorum: Mutex<Option<Quorum>>,
     /// Times that this server let another lead because its log was stalled.
     pub(crate) slow_disk_transfers: AtomicU64,
+    pub(crate) log_entries_kept: AtomicU64,
     /// The log, or another server's snapshot, has no space, and what the leader gives is not taken.
     pub(crate) stalled: AtomicBool,
     /// What the consensus actor found; 0 while it serves.
@@ -64,6 +65,7 @@ impl Gauges {
         self.set_reconfig(status.reconfig);
         self.stalled.store(status.stalled, Ordering::Relaxed);
         self.slow_disk_transfers.store(status.slow_disk_transfers, Ordering::Relaxed);
+        self.log_entries_kept.store(status.log_entries_kept, Ordering::Relaxed);
         self.served_snapshot.store(status.served_snapshot, Ordering::Relaxed);
         let number = |obstacle: Option<Obstacle>| obstacle.map_or(0, |one| one as u8);
         self.obstacle.store(number(status.found), Ordering::Relaxed);

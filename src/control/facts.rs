@@ -95,6 +95,7 @@ impl Facts {
                 (facts.open_files, facts.open_files_max) = open_files();
                 facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
                 facts.slow_disk_transfers = self.gauges.slow_disk_transfers.load(Ordering::Relaxed);
+                facts.log_entries_kept = self.gauges.log_entries_kept.load(Ordering::Relaxed);
                 facts.digest_mismatches = self.gauges.digest_mismatches.load(Ordering::Relaxed);
                 facts.scrub = self.gauges.scrub();
                 facts.reconfig = self.gauges.reconfig();

@@ -1,6 +1,7 @@
 """Faults at random on four servers under load: kill -9, rolling restarts, pauses, membership changes whose leader is lost, cut links.
 
-Each fault is a round of oracle/rounds.py, which judges it. The servers are in network namespaces, for root and where there is `ip`; else
+A second test damages the state of one of three servers while another one is down and the leader dies. Each fault is a round of
+oracle/rounds.py, which judges it. The servers are in network namespaces, for root and where there is `ip`; else
 no link is cut. The last line tells how long clients of the other servers waited for a write.
 """
 
@@ -15,7 +16,7 @@ from oracle import trees
 from oracle.model import Mismatch
 from oracle.rounds import SETTINGS, Rounds
 from support.client import Closed, Refused
-from support.wait import TooLate
+from support.wait import TooLate, wait_until
 
 SERVERS, SESSION_MS = 4, 8_000
 LIMIT_S = 60
@@ -24,6 +25,9 @@ WEIGHTS = {"kill": 5, "restart": 1, "pause": 2, "change": 4, "cut": 4}
 SETTLE_EVERY = 20
 # How many servers are killed at once.
 VICTIM_WEIGHTS = (5, 2, 1, 2)
+# Data that a server needs some time to receive, and a time within which the leader dies.
+BULK, BULK_BYTES, HEALS_S = 100, 900_000, 1
+REPLACED = "is replaced by another server's snapshot"
 
 
 class Nemesis:
@@ -195,3 +199,44 @@ def test_nothing_acknowledged_is_lost(only_corral, run_ensemble, shards, seed, i
         number += 1
         say(f"round {number}, {name}: {nemesis.rounds.history.acknowledged} acknowledged writes")
     note(f"seed {seed}: {nemesis.rounds.summary()}")
+
+
+def damage(ensemble, rounds):
+    """One server is down, the state of another one cannot be trusted, and the leader dies while that server takes a new state."""
+    victim, down = rounds.random.sample(ensemble.members, 2)
+    fleet, begin = rounds.begin(), len(victim.log())
+    victim.kill()
+    (victim.directory / "data" / "DISTRUSTED").write_text("another digest\n")
+    victim.launch()
+    wait_until(lambda: "the state cannot be trusted" in victim.log()[begin:], "it distrusts its state")
+    moment = time.monotonic()
+    down.kill()
+    rounds.load(fleet, rounds.some_writes(1, 200))
+    rounds.note_gaps("repair", moment, [victim, down])
+    time.sleep(rounds.random.uniform(0, HEALS_S))
+    leader = ensemble.leader()
+    leader.kill()
+    leader.launch()
+    rounds.load(fleet, rounds.some_writes())
+    ensemble.start()
+    rounds.load(fleet, lambda: REPLACED in victim.log()[begin:])
+    rounds.counts["damaged"] += 1
+    rounds.end(fleet)
+
+
+def test_a_repair_of_a_state_loses_nothing(only_corral, run_ensemble, shards, seed, is_over, say, note):
+    say(f"seed {seed}")
+    ensemble = run_ensemble(Ensemble("corral", 3, shards, settings=SETTINGS), keep=True)
+    with connect(ensemble.leader()) as client:
+        client.create("/bulk")
+        for number in range(BULK):
+            client.create(f"/bulk/{number}", bytes([number]) * BULK_BYTES)
+    rounds, number = Rounds(ensemble, seed, session_ms=SESSION_MS), 0
+    while not is_over():
+        try:
+            damage(ensemble, rounds)
+        except (Mismatch, TooLate, trees.Differ, TimeoutError) as error:
+            raise AssertionError(f"round {number} of seed {seed}: {error}") from error
+        number += 1
+        say(f"round {number}: {rounds.history.acknowledged} acknowledged writes")
+    note(f"seed {seed}: {rounds.summary()}")

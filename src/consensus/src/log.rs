@@ -174,6 +174,12 @@ impl MemLog {
         Index(self.floor + 1)
     }
 
+    /// Entries that the newest snapshot holds, and that are kept for followers that receive an older one.
+    pub(crate) fn kept_for_followers(&self) -> u64 {
+        let newest = self.snapshot.as_ref().map_or(0, |(index, ..)| index.0);
+        if self.awaited.borrow().is_empty() { 0 } else { newest.saturating_sub(self.floor) }
+    }
+
     /// Entries up to the newest snapshot are not needed any more. A follower that receives an older snapshot keeps those
     /// behind it. So does a server that sends no snapshot.
     pub(crate) fn raise_floor(&mut self) {
@@ -423,7 +429,7 @@ mod tests {
         go_on(&mut log, 300);
         log.set_snapshot(Index(280), Term(1), members());
         log.raise_floor();
-        assert_eq!((log.needed_from(), log.term_at(106)), (Index(106), Some(1)));
+        assert_eq!((log.needed_from(), log.term_at(106), log.kept_for_followers()), (Index(106), Some(1), 175));
         assert!(!log.fits_behind(250) && log.fits_behind(290) && !log.fits_behind(104));
         let read = |log: &MemLog| log.entries(106, 301, None, GetEntriesContext::empty(true));
         assert!(read(&log).is_err());

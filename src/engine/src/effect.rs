@@ -201,6 +201,8 @@ pub struct Status {
     pub quorum: Option<Quorum>,
     /// How far a membership change is.
     pub reconfig: ReconfigStep,
+    /// Log entries that the newest snapshot holds, and that are kept for servers that receive an older one.
+    pub log_entries_kept: u64,
     /// Log index of the snapshot that is served; 0: it is not a file.
     pub served_snapshot: u64,
 }
@@ -214,6 +216,7 @@ impl Status {
             found: None,
             withheld: None,
             slow_disk_transfers: 0,
+            log_entries_kept: 0,
             quorum: None,
             reconfig: ReconfigStep::default(),
             served_snapshot,

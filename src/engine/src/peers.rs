@@ -515,6 +515,7 @@ impl Peers {
         out: &mut Outbox,
     ) {
         out.status.quorum = Some(self.census.count(now, self.election, replica.raft(), &self.wanted));
+        out.status.log_entries_kept = replica.raft().followers().log_entries_kept();
         let state = ServerState {
             stopping,
             stalled: out.status.stalled,

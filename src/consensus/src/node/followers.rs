@@ -63,6 +63,12 @@ impl<'a> Followers<'a> {
         best.map(|(id, _)| NodeId(*id))
     }
 
+    /// Log entries that the newest snapshot holds, and that are kept on disk for members that receive an older one.
+    #[must_use]
+    pub fn log_entries_kept(self) -> u64 {
+        self.raft.store().kept_for_followers()
+    }
+
     /// The index up to which the log of that member is known to be durable. 0 if it is not a member, or this node does
     /// not lead.
     #[must_use]

@@ -103,6 +103,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     }
     lines.put("watchdog_freezes", facts.freezes);
     lines.put("slow_disk_handovers", facts.slow_disk_transfers);
+    lines.put("log_entries_kept", facts.log_entries_kept);
     lines.put("reconfig_step", facts.reconfig.word());
     lines.own(facts);
     if let Some(expires) = facts.certificate_expires {

@@ -27,6 +27,8 @@ pub struct ServerFacts {
     pub freezes: u64,
     /// How often this server let another lead because its log was stalled.
     pub slow_disk_transfers: u64,
+    /// Log entries kept for servers that receive an older snapshot than the newest.
+    pub log_entries_kept: u64,
     pub scrub: ScrubFacts,
     /// Differences between digests of the tree, since the start.
     pub digest_mismatches: u64,

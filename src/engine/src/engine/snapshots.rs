@@ -123,6 +123,10 @@ impl Snapshots {
         let drops_log = self.damaged_to.take_if(|upto| Index(index) >= *upto).is_some();
         self.log_from = log_from;
         let needed = context.replica.raft().log_needed_from().0;
+        let entries = context.replica.raft().followers().log_entries_kept();
+        if entries > 0 {
+            tracing::info!(entries, "log entries are kept for a server that receives an older snapshot");
+        }
         context.out.log(ToLog::Trim(if drops_log { index + 1 } else { log_from.min(needed) }));
         self.replace_damaged_log(context);
     }
