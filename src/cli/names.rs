@@ -35,8 +35,7 @@ pub(super) fn wait<T: Send + 'static>(
         let attempt = Arc::clone(&attempt);
         let run = move || drop(sender.send(attempt()));
         thread::Builder::new().name("names".to_owned()).spawn(run).map_err(|error| failed(&error.to_string()))?;
-        let ended = flume::Selector::new().recv(&outcome, Some).recv(signals.stop(), |_| None).wait();
-        let Some(ended) = ended else { return Ok(None) };
+        let Some(ended) = signals.wait_for(&outcome) else { return Ok(None) };
         let ended = ended.map_err(|_| failed("its thread ended"))?;
         let unresolved = ended.as_ref().err().map_or(&[][..], |refused| &refused.unresolved[..]);
         for name in awaited.iter().filter(|name| !unresolved.contains(name)) {

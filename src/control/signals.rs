@@ -85,6 +85,16 @@ impl Signals {
         &self.stop
     }
 
+    /// Waits for the only message of a thread. `None` when the server is told to stop before that.
+    ///
+    /// # Errors
+    /// If the thread ended without a message.
+    pub(crate) fn wait_for<T>(&self, outcome: &flume::Receiver<T>) -> Option<Result<T, flume::RecvError>> {
+        let told = flume::Selector::new().recv(outcome, Some).recv(&self.stop, |_| None).wait()?;
+        // The selector looks for a message, and then for senders. Both may go between the two looks.
+        Some(told.or_else(|error| outcome.try_recv().map_err(|_| error)))
+    }
+
     /// Whether a stop need not wait any longer: it was asked for so long ago, or again.
     pub(crate) fn is_overdue(&self, timeout: Duration) -> bool {
         let waited = self.heard.first_stop.get().map(Instant::elapsed);

@@ -217,8 +217,7 @@ fn recover(
     const WAIT_AT_STOP: Duration = Duration::from_secs(1);
     let (sender, recovered) = flume::bounded(1);
     let recovering = start("recovery", move || drop(sender.send(recovery())))?;
-    let told = flume::Selector::new().recv(&recovered, Some).recv(signals.stop(), |_| None).wait();
-    let Some(outcome) = told else {
+    let Some(outcome) = signals.wait_for(&recovered) else {
         return match recovered.recv_timeout(WAIT_AT_STOP) {
             Ok(Err(fault)) => Err(fault),
             Ok(Ok(_)) | Err(_) => Ok(None),

@@ -111,6 +111,7 @@ impl Serving {
         let leads = raft.leader() == Some(raft.id());
         let flows = member.is_flowing();
         let silent = now.since(self.applied.1) >= PROGRESS_MS;
+        let leader_is_corrupt = raft.leader().is_some_and(|leader| raft.followers().has_corrupt_state(leader));
         let contradicts = !leads && (raft.leader_lacks_committed() || self.contradiction.is_some());
         let reasons = [
             (state.stopping, Obstacle::Stopping),
@@ -122,7 +123,7 @@ impl Serving {
             (!flows && raft.leader().is_none(), Obstacle::NoLeader),
             (!flows && member.is_pausing(), Obstacle::HandingOver),
             (!flows && !leads, Obstacle::LeaderNotConnected),
-            (!flows || silent, Obstacle::NoProgress),
+            (!flows || silent || leader_is_corrupt, Obstacle::NoProgress),
         ];
         reasons.into_iter().find_map(|(holds, obstacle)| holds.then_some(obstacle))
     }

@@ -63,6 +63,12 @@ impl<'a> Followers<'a> {
         best.map(|(id, _)| NodeId(*id))
     }
 
+    /// Whether that member has reported lately that its state is corrupt. This holds on each node, whatever its role.
+    #[must_use]
+    pub fn has_corrupt_state(self, id: NodeId) -> bool {
+        self.repairs.includes(id)
+    }
+
     /// Log entries that the newest snapshot holds, and that are kept on disk for members that receive an older one.
     #[must_use]
     pub fn log_entries_kept(self) -> u64 {

@@ -70,9 +70,9 @@ impl Obstacle {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Stopping => "it is stopping",
-            Self::Damaged => "its data are damaged, and it waits for a snapshot from the leader",
+            Self::Damaged => "its data are damaged, and it waits for another server's snapshot",
             Self::Diverged => {
-                "its data differ from those of the other servers, and it waits for a snapshot from the leader"
+                "its data differ from those of the other servers, and it waits for another server's snapshot"
             }
             Self::DiskFull => "its disk is full",
             Self::SnapshotAwaited => "it waits for a snapshot of the data from the leader",

@@ -7,7 +7,7 @@
 //!
 //! [`Event::StateCorrupt`]: crate::Event::StateCorrupt
 
-use corral_consensus::Role;
+use corral_consensus::{Index, Role};
 use corral_core::coordinator::Divergence;
 use corral_core::ids::Millis;
 
@@ -19,7 +19,7 @@ use crate::outgoing::send_raft;
 
 /// A difference that lasts for so long is reported, once.
 const UNDECIDED_MS: u64 = 10_000;
-/// A server that leads with a corrupt state ends after this time if it knows no other server that can lead, in milliseconds.
+/// A server that leads with a corrupt state is stuck if no successor makes progress for this time, in milliseconds.
 const STUCK_MS: u64 = 10_000;
 
 /// Whether the state is corrupt, and what was reported of digests that differ.
@@ -36,8 +36,10 @@ pub(super) struct StateRepair {
 /// A repair in progress.
 struct Repair {
     since: Millis,
-    /// Since when this server leads, and knows no server to transfer leadership to.
-    stuck_since: Option<Millis>,
+    /// Since when this server leads, and the best successor has acknowledged up to this entry. 0: there is none.
+    leads: Option<(Millis, Index)>,
+    /// It was logged that this server cannot hand over.
+    is_stuck_logged: bool,
     /// A start may help: it uses an older snapshot and the log, if they are whole.
     start_helps: bool,
 }
@@ -69,7 +71,7 @@ impl StateRepair {
         context.replica.machine_mut().distrust();
         let now = context.now.millis();
         let start_helps = found.finding == Finding::DamagedSnapshot;
-        self.repair = Some(Repair { since: now, stuck_since: None, start_helps });
+        self.repair = Some(Repair { since: now, leads: None, is_stuck_logged: false, start_helps });
         true
     }
 
@@ -82,12 +84,21 @@ impl StateRepair {
             send_raft(context.replica.state_requests(), context.out);
         }
         let raft = context.replica.raft();
-        let is_stuck = raft.role() == Role::Leader && raft.followers().successor().is_none();
-        repair.stuck_since = if is_stuck { repair.stuck_since.or(Some(now)) } else { None };
-        if repair.start_helps && repair.stuck_since.is_some_and(|since| now.since(since) >= STUCK_MS) {
+        let followers = raft.followers();
+        let reached = followers.successor().map_or(Index(0), |to| followers.matched(to));
+        let before = repair.leads.filter(|(_, before)| *before == reached);
+        repair.leads = (raft.role() == Role::Leader).then(|| before.unwrap_or((now, reached)));
+        let is_stuck = repair.leads.is_some_and(|(since, _)| now.since(since) >= STUCK_MS);
+        if is_stuck && repair.start_helps {
             let sentence = "the state of this server cannot be trusted, and no other server with a state that can be is able to lead: \
                             start this server again, its state is then made from an older snapshot and the log on its disk";
             context.out.push(Effect::End(Ended::Damaged(sentence.to_owned())));
+        } else if is_stuck && !std::mem::replace(&mut repair.is_stuck_logged, true) {
+            tracing::error!(
+                "the state of this server cannot be trusted, and it leads because no other server can: they do not run, their states \
+                 cannot be trusted either, or they lack entries that no log holds any more; start the servers that do not run; if all \
+                 run see docs/operations.md, damaged-data-of-a-server-of-an-ensemble"
+            );
         }
     }
 
