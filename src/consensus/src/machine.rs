@@ -12,8 +12,8 @@ pub trait Machine {
     /// Number of commands queued for the log.
     fn commands_queued(&self) -> usize;
 
-    /// Takes queued commands as the next payload for the log, which is never empty. `None` when none is queued. Called only
-    /// while this node leads.
+    /// Takes queued commands as the next payload for the log, which is never empty. `None` when none is queued, or when
+    /// the next one waits until all batches are applied. Called only while this node leads.
     fn next_batch(&mut self) -> Option<Bytes>;
 
     /// Other members whose clients wait for the last [`Machine::next_batch`]. They receive a commit notice at once when it

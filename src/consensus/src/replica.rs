@@ -77,6 +77,8 @@ pub struct Replica<M: Machine> {
     applied_bytes: u64,
     /// Bytes of entries of other leaders that were prepared since the last turn.
     prepared_bytes: u64,
+    /// The machine keeps commands until all its batches are applied. It is asked again in the turn that applies one.
+    waits_for_apply: bool,
     waiting_reads: Vec<ReadReady>,
     transfer: TransferPolicy,
 }
@@ -105,6 +107,7 @@ impl<M: Machine> Replica<M> {
             committed: VecDeque::new(),
             applied_bytes: 0,
             prepared_bytes: 0,
+            waits_for_apply: false,
             waiting_reads: Vec::new(),
             transfer: TransferPolicy::default(),
         }
@@ -398,7 +401,9 @@ impl<M: Machine> Replica<M> {
             grouping::GroupDecision::Behind => return None,
             grouping::GroupDecision::Until(time) => return Some(time),
         }
-        let payload = self.machine.next_batch()?;
+        let payload = self.machine.next_batch();
+        self.waits_for_apply = payload.is_none();
+        let payload = payload?;
         self.batch_commands = load.writes - self.machine.commands_queued();
         let before = self.raft.last_index();
         self.raft.propose(payload).expect("there is room for a batch within its limits");
@@ -454,14 +459,8 @@ impl<M: Machine> Replica<M> {
 
     fn serve_reads(&mut self, effects: &mut Effects) {
         self.waiting_reads.append(&mut self.out.reads);
-        let applied = self.applied;
-        self.waiting_reads.retain(|read| {
-            let ready = read.index <= applied;
-            if ready {
-                effects.reads.push(read.token);
-            }
-            !ready
-        });
+        let ready = self.waiting_reads.extract_if(.., |read| read.index <= self.applied);
+        effects.reads.extend(ready.map(|read| read.token));
         effects.reads_refused.append(&mut self.out.reads_refused);
     }
 
@@ -478,6 +477,7 @@ impl<M: Machine> Replica<M> {
             self.machine.commit(entry.index, entry.term, &change.context, false)?;
         }
         self.applied = entry.index;
+        self.has_more |= std::mem::take(&mut self.waits_for_apply);
         if entry.index > self.raft.applied_index() {
             self.raft.applied(entry.index);
         }
