@@ -92,6 +92,7 @@ impl fmt::Display for Kind<'_> {
                 write!(f, "quota counted {}: {} znodes, {} B", Path(&counted.path), counted.znodes, counted.bytes)
             }
             CommandKind::Undecodable => f.write_str("multi that does not decode"),
+            CommandKind::Refused(code) => write!(f, "refused by the leader: {code:?}"),
         }
     }
 }

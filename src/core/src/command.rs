@@ -186,6 +186,9 @@ pub enum CommandKind {
     QuotaCounted(Box<Counted>),
     /// A multi whose records make no sense. It takes its zxid all the same, as in ZooKeeper.
     Undecodable,
+    /// The leader refused a client's command before it was logged, with this code. It takes its zxid all the same. Only in a batch
+    /// with `evaluate::features::ADMITTED`.
+    Refused(ErrorCode),
 }
 
 impl CommandKind {
@@ -205,7 +208,8 @@ impl CommandKind {
             | Self::ReconfigFails(_)
             | Self::SystemNodes(_)
             | Self::Reap { .. }
-            | Self::QuotaCounted(_) => false,
+            | Self::QuotaCounted(_)
+            | Self::Refused(_) => false,
         }
     }
 }

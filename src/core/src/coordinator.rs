@@ -140,6 +140,7 @@ impl Coordinator {
     /// A server of an ensemble that follows nobody yet; its shards are held first.
     pub fn of_ensemble(mut sequencer: Sequencer, config: EnsembleConfig) -> Self {
         sequencer.expiry_mut().expect_servers(config.lost_after_ms);
+        sequencer.admit(false);
         let mut ensemble = Box::new(Ensemble::new(config));
         ensemble.applied_digest(sequencer.index(), sequencer.machine().view().tree_digest());
         Self { ensemble: Some(ensemble), ..Self::alone(sequencer) }

@@ -26,7 +26,8 @@ pub const BYTES_PER_UNIT: u64 = 8;
 /// What one command may cost while it is evaluated. With what an entry may hold besides, it stays below the 50 ms for which no
 /// core may be held.
 ///
-/// Not configurable, because it decides how the log is replayed.
+/// Not configurable: members that order and apply commands together should agree. A leader judges commands by it before they are logged
+/// (`features::ADMITTED`). Entries without that bit are replayed by it.
 pub const COMMAND_MAX: u64 = 20_000_000;
 const _: () = assert!(MULTI_OPS_MAX as u64 == COMMAND_MAX / OP, "a multi of more operations is never evaluated");
 

@@ -40,6 +40,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::{fmt, mem};
+use corral_wire::error::ErrorCode;
 use ops::Caller;
 use owners::{close_changes, note_owner, reap, session_id};
 use quota::{Books, QUOTA_DELETE_COST, Quotas};
@@ -85,6 +86,11 @@ pub mod features {
     pub const DELETIONS_BOUNDED: u32 = 4096;
     /// What every leader sets.
     pub const BOUNDS: u32 = BOUNDED | QUOTAS_BOUNDED | DELETIONS_BOUNDED;
+    /// The leader judged the cost of every command before the batch was logged. Every server carries out the commands, whatever
+    /// they cost by its own prices. A leader sets it if all members know it. No switch of a configuration.
+    pub const ADMITTED: u32 = 8192;
+    /// All bits that this version knows. A batch with another bit is refused: its rules are those of a later version.
+    pub const KNOWN: u32 = 2 * ADMITTED - 1;
 }
 
 /// Tree, sessions and ephemerals at one zxid.
@@ -99,6 +105,8 @@ pub struct StateMachine {
     list_changes: u64,
     /// Units of cost spent by all commands since the machine was made.
     units_spent: u64,
+    /// Limit on the cost of one command, see [`cost::COMMAND_MAX`].
+    command_cost_max: u64,
 }
 
 impl fmt::Debug for StateMachine {
@@ -119,13 +127,20 @@ impl StateMachine {
         view.keep_digest();
         let quotas = Quotas::of(&view);
         let reapable = view.snapshot().reapable().collect();
-        Self { view, sessions, quotas, reapable, begun: None, list_changes: 0, units_spent: 0 }
+        let command_cost_max = cost::COMMAND_MAX;
+        Self { view, sessions, quotas, reapable, begun: None, list_changes: 0, units_spent: 0, command_cost_max }
     }
 
     /// .. and the membership change that was begun where the snapshot ends.
     #[must_use]
     pub fn in_the_middle_of(self, begun: Option<Begun>) -> Self {
         Self { begun: begun.map(Box::new), ..self }
+    }
+
+    /// The prices of another build: one command may cost so much.
+    #[cfg(test)]
+    pub(crate) fn of_build_with(self, command_cost_max: u64) -> Self {
+        Self { command_cost_max, ..self }
     }
 
     pub const fn view(&self) -> &View {
@@ -253,7 +268,11 @@ impl StateMachine {
             }
             CommandKind::Undecodable => {
                 let caller = self.caller(origin, session, identities, context, zxid);
-                applied.outcome = Outcome::Op(OpResult::Error(caller.undecodable()));
+                applied.outcome = Outcome::Op(OpResult::Error(caller.refused(ErrorCode::MarshallingError)));
+            }
+            CommandKind::Refused(code) => {
+                let caller = self.caller(origin, session, identities, context, zxid);
+                applied.outcome = Outcome::Op(OpResult::Error(caller.refused(code)));
             }
             CommandKind::CreateSession { timeout_ms, password } => {
                 let id = session_id(origin, zxid);
@@ -324,6 +343,32 @@ impl StateMachine {
         }
     }
 
+    /// Whether a command would cost more than one may, carried out as the next one in a batch of its own. Evaluates it and drops
+    /// the changes. Only a leader asks, before the command is logged.
+    pub(crate) fn is_too_costly(&mut self, batch: &Batch) -> bool {
+        // Evaluated with a budget, as commands are that no leader has judged.
+        let features = batch.features & !features::ADMITTED;
+        let context = BatchContext { time: batch.time.0, features, countable: Cell::new(None) };
+        let Some(command) = batch.commands.first() else { return false };
+        let identities = batch.identities.get(command.identities as usize).map_or(&[][..], |list| list.as_slice());
+        let zxid = Zxid(batch.first_zxid);
+        let caller = self.caller(command.origin, command.session, identities, &context, zxid);
+        match &command.kind {
+            CommandKind::Op(op) => {
+                let mut draft = Draft::for_op(&self.view, zxid, op);
+                // The budget shows the cost. The result is not needed.
+                let _ = caller.evaluate(&mut draft, op.clone());
+            }
+            CommandKind::Multi(ops) => {
+                let _ = caller.evaluate_all(&self.view, ops.clone());
+            }
+            _ => return false,
+        }
+        let (units, is_used_up) = (caller.budget.spent(), caller.budget.left() == 0);
+        self.note(units, None);
+        is_used_up
+    }
+
     const fn caller<'a>(
         &'a self,
         origin: Option<Origin>,
@@ -333,8 +378,8 @@ impl StateMachine {
         zxid: Zxid,
     ) -> Caller<'a> {
         let Self { sessions, quotas, .. } = self;
-        let bounded = context.features & features::BOUNDED != 0;
-        let budget = if bounded { Budget::new(cost::COMMAND_MAX) } else { Budget::unlimited() };
+        let has_budget = context.features & (features::BOUNDED | features::ADMITTED) == features::BOUNDED;
+        let budget = if has_budget { Budget::new(self.command_cost_max) } else { Budget::unlimited() };
         Caller { sessions, quotas, session, origin, identities, context, zxid, beyond_quota: Cell::new(None), budget }
     }
 

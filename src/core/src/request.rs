@@ -235,7 +235,8 @@ pub(crate) fn weight(kind: &CommandKind) -> usize {
         | CommandKind::CloseSession
         | CommandKind::ReconfigEnds
         | CommandKind::ReconfigFails(_)
-        | CommandKind::Undecodable => FIXED,
+        | CommandKind::Undecodable
+        | CommandKind::Refused(_) => FIXED,
     }
 }
 

@@ -130,6 +130,8 @@ pub struct Sequencer {
     asked: Option<Box<Asked>>,
     asked_changes: u64,
     oversized: Option<Oversized>,
+    /// See [`Sequencer::admit`].
+    admits: bool,
 }
 
 impl Sequencer {
@@ -157,6 +159,7 @@ impl Sequencer {
             asked: None,
             asked_changes: 0,
             oversized: None,
+            admits: true,
         }
     }
 
@@ -360,9 +363,12 @@ impl Sequencer {
     }
 
     /// The next log entry, made of everything that waits, up to the limit; it always fits (`room`). `None` when nothing
-    /// waits or another leads.
+    /// waits or another leads. `None` also if the next command is costly and batches are not applied yet (`room`).
     pub fn next_batch(&mut self, time: WallMillis) -> Option<Batch> {
         let first_zxid = self.next_zxid?;
+        if !self.judge_next(time, first_zxid) {
+            return None;
+        }
         let mut batch =
             Batch { time, first_zxid, features: self.features(), identities: Vec::new(), commands: Vec::new() };
         let (mut bytes, mut cost) = (0, 0);

@@ -6,7 +6,7 @@
 //! [`Batch::encode`] writes it is refused. Knows nothing of the log or of frames.
 
 use super::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, STAT_FIELDS, WriteOp};
-use crate::evaluate::Counted;
+use crate::evaluate::{Counted, features};
 use crate::ids::{ConnId, SessionId, ShardId, WallMillis};
 use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
@@ -67,7 +67,7 @@ pub(crate) fn is_too_heavy(kind: &CommandKind) -> bool {
 /// Why bytes are no batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchError {
-    /// Of a format that this version does not read.
+    /// Of a format that this version does not read, or with features that it does not know.
     Format,
     /// Cut, or not as this version writes it.
     Bytes,
@@ -139,8 +139,14 @@ impl Batch {
         if head.get(8..) != Some(&FORMAT.to_le_bytes()[..]) {
             return Err(BatchError::Format);
         }
-        let mut take = Take { rest: fields, weight_left: weight_max };
-        let batch = take.batch(Self::zxid_of(head)).ok_or(BatchError::Bytes)?;
+        let mut take = Take { rest: fields, weight_left: weight_max, admitted: false };
+        let time = take.array().map(i64::from_le_bytes).map(WallMillis).ok_or(BatchError::Bytes)?;
+        let features = take.number().ok_or(BatchError::Bytes)?;
+        if features & !features::KNOWN != 0 {
+            return Err(BatchError::Format);
+        }
+        take.admitted = features & features::ADMITTED != 0;
+        let batch = take.batch(Self::zxid_of(head), time, features).ok_or(BatchError::Bytes)?;
         if take.rest.is_empty() { Ok(batch) } else { Err(BatchError::Bytes) }
     }
 }
@@ -280,6 +286,10 @@ fn put_kind(out: &mut Vec<u8>, kind: &CommandKind) {
             put_signed(out, counted.znodes);
             put_signed(out, counted.bytes);
         }
+        CommandKind::Refused(code) => {
+            out.push(15);
+            put_signed(out, i64::from(code.code()));
+        }
     }
 }
 
@@ -353,6 +363,8 @@ struct Take<'a> {
     rest: &'a [u8],
     /// What the items that are yet to come may weigh.
     weight_left: usize,
+    /// The batch has `features::ADMITTED`.
+    admitted: bool,
 }
 
 impl<'a> Take<'a> {
@@ -450,9 +462,7 @@ impl<'a> Take<'a> {
         Some(list)
     }
 
-    fn batch(&mut self, first_zxid: u64) -> Option<Batch> {
-        let time = WallMillis(i64::from_le_bytes(self.array()?));
-        let features = self.number()?;
+    fn batch(&mut self, first_zxid: u64, time: WallMillis, features: u32) -> Option<Batch> {
         // An empty list is a byte, and there may be millions of them.
         let none = Arc::default();
         let identities = self.list(LIST_BYTES_MIN, LIST_WEIGHT, |take| {
@@ -518,6 +528,7 @@ impl<'a> Take<'a> {
                 znodes: self.signed()?,
                 bytes: self.signed()?,
             })),
+            15 if self.admitted => CommandKind::Refused(ErrorCode::from_i32(self.signed()?)?),
             _ => return None,
         })
     }

@@ -105,9 +105,9 @@ impl Caller<'_> {
         }
     }
 
-    /// What a multi that makes no sense is answered.
-    pub(super) fn undecodable(&self) -> ErrorCode {
-        self.check_session().err().unwrap_or(ErrorCode::MarshallingError)
+    /// The answer to a command that was refused with this code before it was logged.
+    pub(super) fn refused(&self, code: ErrorCode) -> ErrorCode {
+        self.check_session().err().unwrap_or(code)
     }
 
     /// The schemes that ACLs may name here.

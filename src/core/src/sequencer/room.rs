@@ -1,15 +1,19 @@
 //! What waits is cut to a size that fits a log entry, before it waits: proposals may come whole that were held back for long,
 //! or from a server with other limits. A command that fits no entry alone is answered with an error, in its place.
+//!
+//! A leader also judges the cost of a command before the command is logged. The logged command is carried out, whatever it costs by the
+//! prices of the server that applies it. A restart and another member may have other prices.
 
 use super::Sequencer;
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, is_too_heavy};
-use crate::cost::ENTRY_MAX;
+use crate::cost::{COMMAND_MAX, ENTRY_MAX, OP};
 use crate::evaluate::{Circumstances, cost_at_most, cost_of_znodes, may_set_quota};
 use crate::ids::{SessionId, WallMillis};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use corral_wire::error::ErrorCode;
 
 /// Such a share of an entry's bytes proposals may have. A batch is less than the limit on batches, and the last proposals that
 /// went in. That both take more in the log than they count for, by half at most, is provided for.
@@ -118,4 +122,45 @@ impl Sequencer {
     pub const fn take_oversized(&mut self) -> Option<Oversized> {
         self.oversized.take()
     }
+
+    /// Whether every member of the ensemble has reported that it knows `features::ADMITTED`. Without that, commands are judged
+    /// when they are applied. True at first: a standalone server has no other members.
+    pub const fn admit(&mut self, all_members_know: bool) {
+        self.admits = all_members_know;
+    }
+
+    /// Whether the batches of this leader have `features::ADMITTED`.
+    pub const fn admits(&self) -> bool {
+        self.admits
+    }
+
+    /// Judges the next command if it may cost more than the limit, and refuses it beyond that. The command is evaluated on the state
+    /// to which it will be applied, and the changes are dropped. So everything before it has to be applied: false until then.
+    /// Most commands pass by one comparison.
+    pub(super) fn judge_next(&mut self, time: WallMillis, first_zxid: u64) -> bool {
+        let may_be_too_costly = self.queue.front().is_some_and(|next| next.cost >= COMMAND_MAX);
+        if !self.admits || !may_be_too_costly {
+            return true;
+        }
+        if !self.proposed.is_empty() {
+            return false;
+        }
+        let Some(next) = self.queue.pop_front() else { return true };
+        let Proposals { identities, commands, bytes, cost, cost_of_closing, generation } = next;
+        let mut batch = Batch { time, first_zxid, features: self.features(), identities, commands };
+        // A command that costs so much has proposals of its own.
+        let is_refused = batch.commands.len() == 1 && self.machine.is_too_costly(&batch);
+        let judged = if is_refused {
+            batch.commands[0].kind = CommandKind::Refused(ErrorCode::ThrottledOp);
+            Proposals { cost: OP, generation, ..Proposals::new(batch.identities, batch.commands) }
+        } else {
+            let Batch { identities, commands, .. } = batch;
+            Proposals { identities, commands, bytes, cost, cost_of_closing, generation }
+        };
+        self.queue.push_front(judged);
+        true
+    }
 }
+
+#[cfg(test)]
+mod tests;

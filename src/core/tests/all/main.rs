@@ -4,6 +4,7 @@ mod deadlines;
 mod digests;
 mod entries;
 mod limits;
+mod logged;
 mod one_shard;
 mod proof;
 mod read_limits;

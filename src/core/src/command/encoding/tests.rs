@@ -4,7 +4,7 @@ use super::*;
 use alloc::vec;
 
 fn unweighed(rest: &[u8]) -> Take<'_> {
-    Take { rest, weight_left: 0 }
+    Take { rest, weight_left: 0, admitted: false }
 }
 
 fn origin(incarnation: u64) -> Option<Origin> {
@@ -101,6 +101,31 @@ fn batches_survive_the_log() {
     assert_eq!(Batch::zxid_of(&bytes), 0x1_0000_0001);
     let empty = Batch { commands: Vec::new(), identities: Vec::new(), ..batch };
     assert_eq!(Batch::decode(&empty.encode()), Ok(empty));
+}
+
+#[test]
+fn a_batch_with_features_of_a_later_version_is_refused() {
+    for features in [features::KNOWN, features::ADMITTED, features::BOUNDS] {
+        let known = Batch { features, ..batch() };
+        assert_eq!(Batch::decode(&known.encode()), Ok(known));
+    }
+    for later in [features::KNOWN + 1, 1 << 31] {
+        let unknown = Batch { features: features::BOUNDS | later, ..batch() }.encode();
+        assert_eq!(Batch::decode(&unknown), Err(BatchError::Format));
+        assert_eq!(Batch::decode_of_peer(&unknown), Err(BatchError::Format));
+        // Also if it holds what only that version can read.
+        let cut = &unknown[..unknown.len() - 1];
+        assert_eq!(Batch::decode(cut), Err(BatchError::Format));
+    }
+}
+
+#[test]
+fn a_command_is_refused_only_among_judged_ones() {
+    let commands = vec![command(origin(5), CommandKind::Refused(ErrorCode::ThrottledOp))];
+    let judged = Batch { features: features::BOUNDS | features::ADMITTED, commands, ..batch() };
+    assert_eq!(Batch::decode(&judged.encode()).as_ref(), Ok(&judged));
+    let not_judged = Batch { features: features::BOUNDS, ..judged };
+    assert_eq!(Batch::decode(&not_judged.encode()), Err(BatchError::Bytes));
 }
 
 #[test]

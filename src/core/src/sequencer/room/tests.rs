@@ -1,0 +1,160 @@
+//! Commands are judged before they are logged. A logged command is carried out.
+
+use crate::change::{AppliedBatch, Change, OpResult, Outcome};
+use crate::command::{Batch, Command, CommandKind, Origin, Proposals, WriteOp};
+use crate::cost::COMMAND_MAX;
+use crate::evaluate::{StateMachine, features};
+use crate::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
+use crate::sequencer::{Sequencer, SequencerConfig};
+use crate::session::{Ephemerals, Session, SessionTable};
+use crate::shared::{Data, Text};
+use crate::view::View;
+use crate::znode::{Acl, NodeStat, Znode};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use corral_wire::error::ErrorCode;
+
+const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
+const SESSION: SessionId = SessionId(7);
+/// So many changes cost more than one command may.
+const MANY: usize = 20_000;
+
+/// A session, and `/a`. One command may cost so much.
+fn machine(command_cost_max: u64) -> StateMachine {
+    let mut view = View::empty(7);
+    let node = Arc::new(Znode { stat: NodeStat::default(), acl: Acl::Open, data: None });
+    let (at, zxid) = (view.hashed(Text::from("/a")), view.zxid());
+    view.apply(zxid, &Change::Created { at, node });
+    let session =
+        Session { timeout_ms: 1000, password: [0; 16], owner: Some(ORIGIN), ephemerals: Ephemerals::default() };
+    let sessions = SessionTable::from_iter([(SESSION, session)]);
+    StateMachine::new(view, sessions).of_build_with(command_cost_max)
+}
+
+fn server(command_cost_max: u64) -> Sequencer {
+    Sequencer::new(SequencerConfig::default(), machine(command_cost_max), 0, 0)
+}
+
+fn leader(admits: bool) -> Sequencer {
+    let mut leader = server(COMMAND_MAX);
+    leader.admit(admits);
+    leader.lead(Millis(0), 1);
+    leader
+}
+
+fn set(path: &str) -> WriteOp {
+    WriteOp::SetData { path: Text::from(path), data: Some(Data::from(&b"x"[..])), version: -1 }
+}
+
+fn write(kind: CommandKind) -> Proposals {
+    Proposals::new(Vec::new(), vec![Command { origin: Some(ORIGIN), session: SESSION, identities: 0, kind }])
+}
+
+fn sets(path: &str, count: usize) -> Proposals {
+    write(CommandKind::Multi(vec![set(path); count]))
+}
+
+fn next(leader: &mut Sequencer) -> Option<Vec<u8>> {
+    let batch = leader.next_batch(WallMillis(1))?;
+    let payload = batch.encode();
+    leader.proposed(batch);
+    Some(payload)
+}
+
+fn commit(server: &mut Sequencer, payload: &[u8], own: bool) -> AppliedBatch {
+    server.commit(Millis(0), server.index() + 1, 1, payload, own).expect("a batch")
+}
+
+fn is_refused(applied: &AppliedBatch) -> bool {
+    let throttled = |result: &OpResult| *result == OpResult::Error(ErrorCode::ThrottledOp);
+    match &applied.txns[0].outcome {
+        Outcome::Op(result) => throttled(result),
+        Outcome::Multi(results) => results.iter().any(throttled),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_leader_refuses_a_costly_command_before_it_is_logged() {
+    let mut leader = leader(true);
+    let refused = |payload: &[u8]| {
+        let batch = Batch::decode(payload).expect("a batch");
+        assert_ne!(batch.features & features::ADMITTED, 0);
+        batch.commands[0].kind == CommandKind::Refused(ErrorCode::ThrottledOp)
+    };
+    for (proposals, is_too_costly) in [
+        (write(CommandKind::Op(set("/a"))), false),
+        (sets("/a", MANY), true),
+        // It costs as much at most, and ends at the first operation.
+        (sets("/missing", MANY), false),
+        (sets("/a", MANY / 2), false),
+    ] {
+        leader.enqueue(Millis(0), proposals);
+        let payload = next(&mut leader).expect("a command waits");
+        assert_eq!(refused(&payload), is_too_costly);
+        let applied = commit(&mut leader, &payload, true);
+        assert_eq!(is_refused(&applied), is_too_costly);
+    }
+    let stat = leader.machine().view().get("/a").expect("it exists").stat();
+    assert_eq!(usize::try_from(stat.version).expect("few"), 1 + MANY / 2, "whole or not at all");
+}
+
+#[test]
+fn a_costly_command_is_judged_on_the_state_that_it_meets() {
+    let mut leader = leader(true);
+    let create = WriteOp::Create {
+        op: crate::command::CreateOp::Create,
+        path: Text::from("/b"),
+        data: None,
+        acl: crate::command::AclSpec::Open,
+        flags: 0,
+        ttl_ms: -1,
+    };
+    leader.enqueue(Millis(0), write(CommandKind::Op(create)));
+    leader.enqueue(Millis(0), sets("/b", MANY));
+    leader.enqueue(Millis(0), write(CommandKind::Op(set("/b"))));
+    let first = next(&mut leader).expect("a command waits");
+    assert_eq!((next(&mut leader), leader.commands_waiting()), (None, 2), "it waits for the znode");
+    assert!(!is_refused(&commit(&mut leader, &first, true)));
+    let second = next(&mut leader).expect("everything before is applied");
+    let applied = commit(&mut leader, &second, true);
+    assert!(is_refused(&applied));
+    assert_eq!((applied.txns.len(), leader.commands_waiting()), (2, 0), "a refused one leaves room for others");
+    assert!(matches!(applied.txns[1].outcome, Outcome::Op(OpResult::Stat(_))), "{:?}", applied.txns[1].outcome);
+}
+
+#[test]
+fn without_the_word_of_all_members_the_budget_decides_as_before() {
+    let mut leader = leader(false);
+    leader.enqueue(Millis(0), sets("/a", MANY));
+    let payload = next(&mut leader).expect("a command waits");
+    let batch = Batch::decode(&payload).expect("a batch");
+    assert_eq!(batch.features & features::ADMITTED, 0);
+    assert!(matches!(batch.commands[0].kind, CommandKind::Multi(_)));
+    assert!(is_refused(&commit(&mut leader, &payload, true)));
+}
+
+/// One other build has a tenth of this build's limit, and another one has ten times as much.
+#[test]
+fn builds_with_other_prices_come_to_the_same_state() {
+    let state = |server: &Sequencer| {
+        let view = server.machine().view();
+        (view.digest(), view.get("/a").map(|node| node.stat()))
+    };
+    for admits in [true, false] {
+        let mut leader = leader(admits);
+        let mut builds = [COMMAND_MAX / 10, COMMAND_MAX, COMMAND_MAX * 10].map(server);
+        let mut equal = true;
+        for count in [1, MANY / 5, MANY / 2, MANY, 3] {
+            leader.enqueue(Millis(0), sets("/a", count));
+            let payload = next(&mut leader).expect("a command waits");
+            let outcome = is_refused(&commit(&mut leader, &payload, true));
+            for build in &mut builds {
+                equal &= is_refused(&commit(build, &payload, false)) == outcome;
+                equal &= state(build) == state(&leader);
+            }
+        }
+        assert_eq!(equal, admits, "by its own prices each comes to another state");
+    }
+}
