@@ -345,7 +345,7 @@ impl<M: Replicated> Engine<M> {
         self.stage = Stage::Replica;
         self.frame_bytes = 0;
         if let Some(peers) = &mut self.peers {
-            peers.offer.begin_turn();
+            peers.begin_turn(&mut self.replica);
         }
         let member = self.replica.machine_mut();
         member.set_time(now.millis(), now.wall);

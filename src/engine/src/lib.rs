@@ -35,6 +35,7 @@ mod engine;
 mod event;
 pub mod extra;
 mod frame_error;
+mod known_features;
 mod machine;
 mod outgoing;
 mod peers;

@@ -11,11 +11,12 @@ use corral_consensus::{
     RoleChange,
 };
 use corral_core::coordinator::{Flow, Leadership, Sender};
+use corral_core::evaluate::features;
 use corral_core::ids::{Millis, Zxid};
 use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
 use corral_members::{leader_out_of, membership_of};
-use corral_peer::snapshot::{Ask, Part};
+use corral_peer::snapshot::{Ask, Knows, Part};
 use corral_peer::{Frame, Generation, Kind};
 
 use crate::addresses::{AdvertisedAddress, PeerAddress, addresses};
@@ -24,6 +25,7 @@ use crate::census::Census;
 use crate::effect::{Effect, Outbox};
 use crate::event::{Incoming, Receive};
 use crate::frame_error::FrameError;
+use crate::known_features::KnownFeatures;
 use crate::machine::Replicated;
 use crate::serving::{ServerState, Serving, log_unknown_server, log_what_is_awaited};
 use crate::settings::EnsembleSettings;
@@ -72,6 +74,7 @@ pub(crate) struct Peers {
     /// This server has had no data yet, so it lost no leader.
     pub(crate) has_no_data: bool,
     census: Census,
+    known_features: KnownFeatures,
     serving: Serving,
 }
 
@@ -107,8 +110,14 @@ impl Peers {
             advertised: AdvertisedAddress::new(own, client_addr, stored),
             has_no_data: true,
             census: Census::default(),
+            known_features: KnownFeatures::default(),
             serving: Serving::default(),
         }
+    }
+
+    pub(crate) fn begin_turn<M: Replicated>(&mut self, replica: &mut Replica<M>) {
+        self.offer.begin_turn();
+        self.known_features.admit_if_all_know(&self.wanted, replica);
     }
 
     // ----- connections -----
@@ -127,6 +136,7 @@ impl Peers {
             // A reply about a snapshot may be lost with the former connection: this one makes the server announce it again.
             refuse(peer, 0, out);
         }
+        out.send(peer, Kind::SnapshotAsk, Knows { features: features::KNOWN }.encode());
         self.request_again(now, out);
     }
 
@@ -139,10 +149,12 @@ impl Peers {
     pub(crate) fn accepted<M: Replicated>(&mut self, sender: (NodeId, u64, u64), replica: &mut Replica<M>) {
         let (peer, connection, incarnation) = (server(sender.0), sender.1, sender.2);
         replica.machine_mut().founder(peer, true);
+        self.known_features.accepted(connection, sender.0);
         self.from.insert(connection, Sender { peer, incarnation, connection });
     }
 
     pub(crate) fn lost(&mut self, stream: u64) {
+        self.known_features.lost(stream);
         self.from.remove(&stream);
     }
 
@@ -165,7 +177,7 @@ impl Peers {
         let Some(sender) = self.from.get(&stream).copied() else { return };
         if let Err(reason) = self.read(now, sender, frame, replica, out) {
             tracing::error!(peer = peer.0, "a message of the server is malformed, its connection is closed: {reason}");
-            self.from.remove(&stream);
+            self.lost(stream);
             out.push(Effect::Close { peer, stream });
         }
     }
@@ -197,6 +209,10 @@ impl Peers {
             }
             Kind::SnapshotAsk => {
                 let ask = Ask::decode(&frame.payload).map_err(FrameError::other)?;
+                if let Some(Knows { features }) = Knows::of(&ask) {
+                    self.known_features.reported(sender.connection, features);
+                    return Ok(());
+                }
                 if ask.offset.is_some() && !self.offer.gives(peer) {
                     return Ok(());
                 }
@@ -370,6 +386,7 @@ impl Peers {
 
     /// One tick: requests lost pieces again. An uninitialised server logs what it waits for.
     pub(crate) fn tick<M: Replicated>(&mut self, now: Millis, replica: &Replica<M>, out: &mut Outbox) {
+        self.known_features.membership_changed();
         if replica.raft().is_uninitialised()
             && self.transfer.is_none()
             && now.since(self.logged_waiting) >= LOG_WAITING_EVERY_MS
@@ -460,6 +477,7 @@ impl Peers {
 
     /// Term, role or leader have changed: logs that, and updates the status.
     pub(crate) fn role_changed(&mut self, change: RoleChange, out: &mut Outbox) -> Leadership {
+        self.known_features.membership_changed();
         let leader = change.leader.map(|leader| leader.0);
         let mode = match (change.role, change.leader) {
             (Role::Leader, _) => Mode::Leader,
@@ -536,6 +554,7 @@ impl Peers {
         if let Some(wanted) = replica.machine().sequencer.wanted() {
             self.wanted = membership_of(&wanted);
         }
+        self.known_features.membership_changed();
         let listed = replica.machine().sequencer.lists(server(replica.raft().id()));
         if (self.listed, listed) == (Some(true), Some(false)) {
             tracing::warn!(

@@ -19,6 +19,17 @@ pub struct Ask {
     pub offset: Option<u64>,
 }
 
+/// The features of log entries that the sender knows, as bits. Sent first on a new connection.
+///
+/// A leader uses a feature only if all members know it. The message shares the frame kind and the encoding of an [`Ask`]: it
+/// refuses a snapshot at an index that no log reaches. Builds without this message ignore such a refusal. An unknown frame kind
+/// would close the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knows {
+    /// The bits.
+    pub features: u32,
+}
+
 /// The sender's reply to an [`Ask`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -65,6 +76,24 @@ impl Ask {
         }
         let (index, offset) = (word(head, 0), word(head, 1));
         Ok(Ask { index, offset: (offset != u64::MAX).then_some(offset) })
+    }
+}
+
+impl Knows {
+    /// Set in the index. The bits between this one and the features are for later versions, and are ignored.
+    const MARK: u64 = 1 << 63;
+
+    /// The bytes of the message, for the payload of a frame of [`Kind::SnapshotAsk`](crate::Kind::SnapshotAsk).
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        Ask { index: Self::MARK | u64::from(self.features), offset: None }.encode()
+    }
+
+    /// The message, if a refusal stands for one.
+    #[must_use]
+    pub fn of(ask: &Ask) -> Option<Knows> {
+        let features = u32::try_from(ask.index & u64::from(u32::MAX)).ok()?;
+        (ask.index & Self::MARK != 0 && ask.offset.is_none()).then_some(Knows { features })
     }
 }
 
@@ -124,6 +153,22 @@ mod tests {
             Part::Piece { index: 7, zxid: 1 << 32, total: 4096, offset: 4000, bytes: Bytes::from_static(&[1; 96]) };
         for part in [piece, Part::Gone { index: 9 }] {
             assert_eq!(Part::decode(&part.encode()), Ok(part));
+        }
+    }
+
+    #[test]
+    fn known_features_are_a_refusal_at_an_index_that_no_log_reaches() {
+        for features in [0, 1, 16_383, u32::MAX] {
+            let ask = Ask::decode(&Knows { features }.encode()).expect("builds without the message read a refusal");
+            assert_eq!((ask.index >= 1 << 63, ask.offset), (true, None));
+            assert_eq!(Knows::of(&ask), Some(Knows { features }));
+        }
+        let later = Ask { index: 1 << 63 | 1 << 40 | 7, offset: None };
+        assert_eq!(Knows::of(&later), Some(Knows { features: 7 }));
+        for ask in
+            [Ask { index: 9, offset: None }, Ask { index: 0, offset: None }, Ask { index: 1 << 63, offset: Some(0) }]
+        {
+            assert_eq!(Knows::of(&ask), None);
         }
     }
 

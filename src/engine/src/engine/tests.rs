@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use corral_consensus::{Config, Entry, EntryKind, HardState, Membership, RaftNode, Restored};
 use corral_core::coordinator::{Coordinator, EnsembleConfig};
-use corral_core::evaluate::StateMachine;
+use corral_core::evaluate::{StateMachine, features};
 use corral_core::ids::WallMillis;
 use corral_core::sequencer::SequencerConfig;
 use corral_core::session::SessionTable;
 use corral_core::view::View;
-use corral_peer::snapshot::Ask;
+use corral_peer::snapshot::{Ask, Knows};
 use corral_peer::{Frame, Generation, Kind};
 
 use super::*;
@@ -150,4 +150,47 @@ fn damage_of_a_state_that_is_no_more_is_no_damage_of_the_present_one() {
     assert!(!engine.replica.is_state_corrupt());
     engine.handle(NOW, failed(Some(found())));
     assert!(engine.replica.is_state_corrupt());
+}
+
+#[test]
+fn commands_are_judged_before_the_log_once_all_members_know_it() {
+    let mut engine = engine();
+    let admits = |engine: &mut Engine| {
+        turn(engine);
+        engine.replica().machine().sequencer.admits()
+    };
+    let accepted = |peer, stream| Event::Accepted { peer: NodeId(peer), stream, incarnation: 5 };
+    let knows = |peer, stream, features| {
+        let payload = Knows { features }.encode();
+        Event::Frame { peer: NodeId(peer), stream, frame: Frame { kind: Kind::SnapshotAsk, payload } }
+    };
+    assert!(!admits(&mut engine), "server 2 is connected, and has reported nothing");
+    engine.handle(NOW, knows(2, 1, features::KNOWN));
+    assert!(!admits(&mut engine), "server 3 is not connected");
+    engine.handle(NOW, accepted(3, 2));
+    engine.handle(NOW, knows(3, 2, features::BOUNDS));
+    assert!(!admits(&mut engine), "server 3 is of a build before");
+    engine.handle(NOW, accepted(3, 3));
+    engine.handle(NOW, knows(3, 3, features::KNOWN));
+    assert!(admits(&mut engine));
+    engine.handle(NOW, accepted(3, 4));
+    assert!(!admits(&mut engine), "server 3 has started again, perhaps as another build");
+    engine.handle(NOW, knows(3, 4, features::KNOWN));
+    assert!(admits(&mut engine));
+    engine.handle(NOW, Event::Lost { peer: NodeId(2), stream: 1, gone: false });
+    assert!(!admits(&mut engine));
+}
+
+#[test]
+fn a_new_connection_is_told_first_which_features_are_known() {
+    let mut engine = engine();
+    engine.handle(NOW, Event::ConnectedTo { peer: NodeId(3), stream: 9 });
+    let told = |effect: &Effect| match effect {
+        Effect::Send { peer: NodeId(3), kind: Kind::SnapshotAsk, payload, .. } => {
+            Knows::of(&Ask::decode(payload).ok()?)
+        }
+        _ => None,
+    };
+    let told: Vec<Knows> = turn(&mut engine).iter().filter_map(told).collect();
+    assert_eq!(told, [Knows { features: features::KNOWN }]);
 }

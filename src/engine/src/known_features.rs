@@ -1,0 +1,111 @@
+//! Which features of log entries the other members know, as each reported when its connection opened.
+
+use std::collections::BTreeMap;
+
+use corral_consensus::{Membership, NodeId, Replica};
+use corral_core::evaluate::features;
+
+use crate::machine::Replicated;
+
+/// The reports on the connections that other servers dialled.
+#[derive(Debug, Default)]
+pub(crate) struct KnownFeatures {
+    /// By stream: the server, and the bits that it knows. A later connection has a larger number.
+    by_stream: BTreeMap<u64, (NodeId, u32)>,
+    /// A connection, a report or the membership has changed since the sequencer was last told.
+    changed: bool,
+}
+
+impl KnownFeatures {
+    /// A connection from that server is open: it knows nothing that it does not report on this one.
+    pub(crate) fn accepted(&mut self, stream: u64, peer: NodeId) {
+        self.by_stream.insert(stream, (peer, 0));
+        self.changed = true;
+    }
+
+    /// The server reported what it knows.
+    pub(crate) fn reported(&mut self, stream: u64, features: u32) {
+        if let Some((_, known)) = self.by_stream.get_mut(&stream) {
+            *known = features;
+            self.changed = true;
+        }
+    }
+
+    /// The connection is closed.
+    pub(crate) fn lost(&mut self, stream: u64) {
+        self.changed |= self.by_stream.remove(&stream).is_some();
+    }
+
+    /// The membership may have changed.
+    pub(crate) fn membership_changed(&mut self) {
+        self.changed = true;
+    }
+
+    /// Tells the sequencer whether all members know that commands are judged before they are logged. Once a turn.
+    pub(crate) fn admit_if_all_know<M: Replicated>(&mut self, wanted: &Membership, replica: &mut Replica<M>) {
+        if std::mem::take(&mut self.changed) {
+            let (own, members) = (replica.raft().id(), replica.raft().membership());
+            let all_know = self.all_know(features::ADMITTED, own, &[&members, wanted]);
+            replica.machine_mut().sequencer.admit(all_know);
+        }
+    }
+
+    /// Whether all members other than `own` know the features: the members in force, and the wanted ones.
+    fn all_know(&self, features: u32, own: NodeId, memberships: &[&Membership]) -> bool {
+        let lists = |of: &Membership| [of.voters.clone(), of.voters_outgoing.clone(), of.learners.clone()].concat();
+        memberships.iter().flat_map(|of| lists(of)).filter(|id| *id != own).all(|id| self.knows(id, features))
+    }
+
+    fn knows(&self, peer: NodeId, features: u32) -> bool {
+        let newest = self.by_stream.values().rev().find(|(from, _)| *from == peer);
+        newest.is_some_and(|(_, known)| known & features == features)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: NodeId = NodeId(1);
+
+    fn all_know(known: &KnownFeatures, voters: &[u64], learners: &[u64], wanted: &[u64]) -> bool {
+        let ids = |ids: &[u64]| ids.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
+        let in_force = Membership::simple(&ids(voters), &ids(learners));
+        known.all_know(4, OWN, &[&in_force, &Membership::simple(&ids(wanted), &[])])
+    }
+
+    #[test]
+    fn every_member_has_to_report_it() {
+        let mut known = KnownFeatures::default();
+        assert!(all_know(&known, &[1], &[], &[1]), "a server that is alone");
+        for peer in 2..=4 {
+            known.accepted(peer, NodeId(peer));
+            assert!(!all_know(&known, &[1, peer], &[], &[1]), "{peer} is connected, and has reported nothing");
+            known.reported(peer, if peer == 4 { 8 } else { 12 });
+        }
+        assert!(all_know(&known, &[1, 2, 3], &[], &[1, 2, 3]));
+        assert!(!all_know(&known, &[1, 2, 3], &[4], &[1]), "a learner does not know it");
+        assert!(!all_know(&known, &[1, 2, 3], &[], &[1, 4]), "a server that is to join does not know it");
+        assert!(!all_know(&known, &[1, 2, 3, 5], &[], &[1]), "a member is not connected");
+        let joint = Membership { voters_outgoing: vec![OWN, NodeId(4)], ..Membership::simple(&[OWN, NodeId(2)], &[]) };
+        assert!(!known.all_know(4, OWN, &[&joint]), "a member that leaves does not know it");
+    }
+
+    #[test]
+    fn the_newest_connection_of_a_server_counts() {
+        let mut known = KnownFeatures::default();
+        let two = |known: &KnownFeatures| all_know(known, &[1, 2], &[], &[1]);
+        known.accepted(7, NodeId(2));
+        known.reported(7, 4);
+        assert!(two(&known));
+        known.accepted(9, NodeId(2));
+        assert!(!two(&known), "another build may have started there");
+        known.lost(7);
+        known.reported(7, 4);
+        assert!(!two(&known));
+        known.reported(9, 4);
+        assert!(two(&known));
+        known.lost(9);
+        assert!(!two(&known));
+    }
+}
