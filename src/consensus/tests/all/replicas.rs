@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::group::ledger::{COST, Ledger};
+use crate::group::ledger::{COST, Ledger, number};
 use crate::group::{self, Bug, Counts, Faults, Group, STEPS_PER_TICK, id_of};
 use crate::setup::config_alone;
 use bytes::Bytes;
@@ -447,4 +447,19 @@ fn members_come_and_go() {
     group.crash(stay);
     let number = group.offer_to_leader();
     group.run_until(500, "committed by those who came", |group| group.committed.iter().any(|line| line.1 == number));
+}
+
+/// The machine gives the second number once the first one is applied. No later event asks for it.
+#[test]
+fn commands_that_wait_for_an_entry_are_proposed_in_the_turn_that_applies_it() {
+    let raft = RaftNode::new(config_alone(), Restored::default()).expect("valid");
+    let mut replica = Replica::new(raft, Ledger::default(), Index(0));
+    replica.campaign();
+    (0..2).for_each(|_| drop(turn(&mut replica)));
+    replica.machine_mut().waiting.extend([1, 5]);
+    let mut proposed = || {
+        let entries = turn(&mut replica).appends.into_iter().flat_map(|append| append.entries);
+        entries.map(|entry| number(&entry.payload)).collect::<Vec<u64>>()
+    };
+    assert_eq!([proposed(), proposed(), proposed()], [vec![1], vec![5], vec![]]);
 }
