@@ -322,7 +322,9 @@ fn who_was_found_is_found_there_again_however_often_it_is_said_to_move() {
     });
     let mut socket = there.welcome();
     server.up(Direction::Out);
-    let moves: Vec<u16> = (0..=FORMER_MAX).map(|_| port(&listener())).collect();
+    // Bound together, so that no two are the same.
+    let moves: Vec<TcpListener> = (0..=FORMER_MAX).map(|_| listener()).collect();
+    let moves: Vec<u16> = moves.iter().map(port).collect();
     for next in &moves {
         server.connections.configure(vec![address(2, *next)]).expect("threads can be started");
         server.down(Direction::Out);
