@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from campaigns import namespaces
-from ensemble.cluster import LEADING, SUPER, Ensemble, mode_of, pause, resume
+from ensemble.cluster import LEADING, REPLACED, SUPER, Ensemble, mark_of, mode_of, pause, resume
 from ensemble.config import lines_and_version, read, reconfig
 from ensemble.sessions import connect, connect_to_new_leader
 from oracle import trees
@@ -27,7 +27,6 @@ SETTLE_EVERY = 20
 VICTIM_WEIGHTS = (5, 2, 1, 2)
 # Data that a server needs some time to receive, and a time within which the leader dies.
 BULK, BULK_BYTES, HEALS_S = 100, 900_000, 1
-REPLACED = "is replaced by another server's snapshot"
 
 
 class Nemesis:
@@ -206,7 +205,7 @@ def damage(ensemble, rounds):
     victim, down = rounds.random.sample(ensemble.members, 2)
     fleet, begin = rounds.begin(), len(victim.log())
     victim.kill()
-    (victim.directory / "data" / "DISTRUSTED").write_text("another digest\n")
+    mark_of(victim).write_text("another digest\n")
     victim.launch()
     wait_until(lambda: "the state cannot be trusted" in victim.log()[begin:], "it distrusts its state")
     moment = time.monotonic()

@@ -17,6 +17,8 @@ PROBE_LIMIT_S = 5
 # all the same.
 CALM = {**SMALL_LOG, "ensemble.election_ms": 1000, "ensemble.heartbeat_ms": 100, "ensemble.hold_ms": 4000}
 LEADING, FOLLOWING, OBSERVING = "leader", "follower", "observer"
+# What a server says when its state is that of another one.
+REPLACED = "is replaced by another server's snapshot"
 
 
 class CorralMember(Corral):
@@ -173,6 +175,11 @@ def resume(member):
 
 def says(member, words, times=1):
     wait_until(lambda: member.log().count(words) >= times, f"it says {words!r}")
+
+
+def mark_of(member):
+    """The file that tells the next process not to trust the state."""
+    return member.directory / "data" / "DISTRUSTED"
 
 
 def empty(member):

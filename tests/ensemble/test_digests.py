@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ensemble.cluster import CALM, Ensemble
+from ensemble.cluster import CALM, REPLACED, Ensemble, mark_of
 from ensemble.sessions import connect, root, seen
 from support import snapshot_files
 from support.client import four_letter_command, words_table
@@ -17,7 +17,7 @@ from support.wait import wait_until
 BULK, BULK_BYTES = 24, 900_000
 DIFFERS = "and on a majority: the state cannot be trusted, this server serves no client"
 WORDS = "not currently serving requests: its data differ from those of the other servers"
-SERVES_AGAIN, REPLACED = "this server serves again", "is replaced by another server's snapshot"
+SERVES_AGAIN = "this server serves again"
 # More than a leader holds in memory for servers that lag.
 MIB, AHEAD_WRITES, AHEAD_BYTES = 1 << 20, 12, 500_000
 pytestmark = pytest.mark.usefixtures("only_corral")
@@ -52,11 +52,6 @@ def words_of(member):
         return [four_letter_command(member.address, word) for word in ("srvr", "mntr")]
     except OSError:
         return ["", ""]
-
-
-def mark_of(member):
-    """The file that tells the next process not to trust the state."""
-    return member.directory / "data" / "DISTRUSTED"
 
 
 def same_digests(members):
