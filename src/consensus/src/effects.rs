@@ -21,8 +21,8 @@ pub struct Effects {
     pub role: Option<RoleChange>,
     /// A member lags so far behind that it needs a snapshot newer than the last one reported by [`crate::Replica::compact`].
     pub snapshot_wanted: bool,
-    /// The first and the last of the entries to be read from this server's log, and reported with [`crate::Replica::log_read`]:
-    /// at least one, as many as the driver reads at once.
+    /// The first and the last of the entries to be read from this server's log. The driver reads at least the first one,
+    /// and reports [`crate::Replica::log_read`].
     pub log_wanted: Option<(Index, Index)>,
     /// Tokens of [`crate::Replica::read_index`] whose reads may be served now: their index is applied.
     pub reads: Vec<u64>,

@@ -143,7 +143,7 @@ impl Bootstrap {
         if absent.len() * 2 < voters.len() { absent } else { Vec::new() }
     }
 
-    /// Whether it is time to tell everybody again; to be called at each tick.
+    /// Whether the other servers are to be told again. Called at each tick.
     pub(super) fn is_due(&mut self, now: Millis) -> bool {
         self.now = now;
         let due = now.since(self.said) >= UNINITIALISED_EVERY_MS;

@@ -271,7 +271,7 @@ fn a_name_is_resolved_at_every_dial() {
         let ports = Arc::clone(&ports);
         move |host: &str, asked: u16| {
             assert_eq!((host, asked), ("two.example", 1234));
-            let ports = ports.lock().expect("nobody panics with it").clone();
+            let ports = ports.lock().expect("no thread panics with it").clone();
             match ports.is_empty() {
                 true => Err(std::io::Error::other("no such name")),
                 false => Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect()),
@@ -281,18 +281,18 @@ fn a_name_is_resolved_at_every_dial() {
     let peer = PeerAddress { id: NodeId(2), host: "two.example".to_owned(), port: 1234 };
     let server = Server::start(1, 11, listener(), vec![peer], |settings| settings.resolve = Arc::new(resolve));
     assert!(matches!(server.next(), PeerEvent::Name { resolves: false, .. }));
-    ports.lock().expect("nobody panics with it").push(port(&first));
+    ports.lock().expect("no thread panics with it").push(port(&first));
     let first = Fake { listener: first };
     let socket = first.welcome();
     assert!(matches!(server.next(), PeerEvent::Name { resolves: true, .. }));
     server.up(Direction::Out);
     // It moves: for a while the name is not known, then it has a dead address and a living one.
-    ports.lock().expect("nobody panics with it").clear();
+    ports.lock().expect("no thread panics with it").clear();
     let gone = port(&first.listener);
     drop((socket, first));
     server.down(Direction::Out);
     logged(&["two.example:1234", "does not resolve: no such name"]);
-    *ports.lock().expect("nobody panics with it") = vec![gone, port(&second)];
+    *ports.lock().expect("no thread panics with it") = vec![gone, port(&second)];
     let _socket = Fake { listener: second }.welcome();
     server.up(Direction::Out);
 }
