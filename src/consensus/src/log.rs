@@ -176,8 +176,12 @@ impl MemLog {
 
     /// Entries that the newest snapshot holds, and that are kept for followers that receive an older one.
     pub(crate) fn kept_for_followers(&self) -> u64 {
-        let newest = self.snapshot.as_ref().map_or(0, |(index, ..)| index.0);
-        if self.awaited.borrow().is_empty() { 0 } else { newest.saturating_sub(self.floor) }
+        if self.awaited.borrow().is_empty() { 0 } else { self.newest_snapshot().saturating_sub(self.floor) }
+    }
+
+    /// Index of the newest snapshot, 0 without one.
+    fn newest_snapshot(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |(index, ..)| index.0)
     }
 
     /// Entries up to the newest snapshot are not needed any more. A follower that receives an older snapshot keeps those
@@ -186,9 +190,8 @@ impl MemLog {
         if self.gives_none {
             return;
         }
-        let newest = self.snapshot.as_ref().map_or(0, |(index, ..)| index.0);
         let needed = self.awaited.get_mut().first().map_or(u64::MAX, |first| first.0);
-        self.set_floor(newest.min(needed));
+        self.set_floor(self.newest_snapshot().min(needed));
     }
 
     /// Entries that memory does not hold cannot be read from disk.
@@ -255,6 +258,11 @@ impl MemLog {
     /// Sets whether lagging followers are sent snapshots.
     pub(crate) fn give_snapshots(&mut self, gives: bool) {
         self.gives_none = !gives;
+    }
+
+    /// Whether lagging followers are sent snapshots: the state of this node is intact.
+    pub(crate) fn gives_snapshots(&self) -> bool {
+        !self.gives_none
     }
 
     /// Sets the members without a vote.

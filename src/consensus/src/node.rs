@@ -66,8 +66,6 @@ pub struct RaftNode {
     reconciliation: Reconciliation,
     early_election: EarlyElection,
     repairs: Repairs,
-    /// The state of this node is corrupt.
-    is_state_corrupt: bool,
     /// The log has no space: this node could not make durable what an election needs.
     log_full: bool,
     /// Present while this server has no data and is not a member.
@@ -125,7 +123,6 @@ impl RaftNode {
             reconciliation: Reconciliation::default(),
             early_election: EarlyElection::default(),
             repairs: Repairs::default(),
-            is_state_corrupt: false,
             log_full: false,
             uninitialised: None,
             reported_role: RoleChange { role: library.role(), term: hard_state.term, leader: None },
@@ -202,7 +199,7 @@ impl RaftNode {
     fn attempt_early_election(&mut self) {
         self.early_election.attempt(&mut self.library);
         // A node with a corrupt state could only transfer leadership: an intact one comes first.
-        if !self.is_state_corrupt {
+        if self.library.store().gives_snapshots() {
             self.campaign();
         }
     }
@@ -434,7 +431,6 @@ impl RaftNode {
 
     /// Sets whether the state of this node is corrupt. Then it sends no snapshot, and attempts no early election.
     pub(crate) fn set_state_corrupt(&mut self, corrupt: bool) {
-        self.is_state_corrupt = corrupt;
         self.library.store_mut().give_snapshots(!corrupt);
     }
 

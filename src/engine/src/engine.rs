@@ -33,8 +33,8 @@ use corral_peer::Generation;
 use crate::effect::{Answer, Effect, Ended, Garbage, Outbox, Status, ToLog, ToShards};
 use crate::event::{CorruptState, Event, Now, WrittenSnapshot};
 use crate::machine::{Replicated, ReplicatedCoordinator};
-use crate::outgoing::{send_of_member, send_raft};
-use crate::peers::{self, Peers, server};
+use crate::outgoing::{send_of_member, send_raft, undelivered};
+use crate::peers::{Peers, server};
 use crate::progress::{CatchUp, log_position_of};
 use crate::serving::{ServerState, Serving, log_bootstrap};
 use crate::settings::Settings;
@@ -240,7 +240,7 @@ impl<M: Replicated> Engine<M> {
                     Peers::gone(peer, replica);
                 }
             }
-            Event::Accepted { peer, stream, incarnation } => peers.accepted((peer, stream, incarnation), replica),
+            Event::Accepted { peer, stream, incarnation } => peers.accepted(peer, stream, incarnation, replica),
             Event::Lost { peer, stream, gone } => {
                 peers.lost(stream);
                 if gone {
@@ -251,7 +251,7 @@ impl<M: Replicated> Engine<M> {
                 self.frame_bytes += frame.payload.len() + FRAME_BYTES;
                 peers.frame(now.millis(), (peer, stream), &frame, replica, out);
             }
-            Event::Undelivered { peer, announced_snapshot } => peers::undelivered(peer, announced_snapshot, replica),
+            Event::Undelivered { peer, announced_snapshot } => undelivered(peer, announced_snapshot, replica),
             Event::UnknownServer(server) => peers.unknown_server = server,
             _ => unreachable!("handled above"),
         }
@@ -590,9 +590,8 @@ impl<M: Replicated> Engine<M> {
     }
 
     fn install(&mut self, now: Now, arrived: Arrived, report: impl FnOnce(&mut Replica<M>)) {
-        let (generation, peers) = (None, self.peers.as_mut().expect("only another server's snapshot is installed"));
-        let mut context = Context { now, replica: &mut self.replica, generation, out: &mut self.out };
-        installation::install(arrived, peers, &mut context, report);
+        let peers = self.peers.as_mut().expect("only another server's snapshot is installed");
+        installation::install(now, arrived, peers, &mut self.replica, &mut self.out, report);
     }
 }
 

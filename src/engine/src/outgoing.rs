@@ -1,12 +1,14 @@
-//! Messages for other servers, encoded.
+//! Messages for other servers: encoded, refusals of snapshots, and messages that were lost.
 
 use bytes::{Bytes, BytesMut};
-use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage};
+use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage, Replica};
 use corral_core::coordinator::PeerSend;
 use corral_core::peer::PeerMessage;
 use corral_peer::Kind;
+use corral_peer::snapshot::Ask;
 
 use crate::effect::{Effect, Outbox};
+use crate::machine::Replicated;
 
 /// Encodes and sends Raft messages.
 pub(crate) fn send_raft(messages: impl IntoIterator<Item = RaftMessage>, out: &mut Outbox) {
@@ -33,4 +35,17 @@ pub(crate) fn send_of_member(sends: Vec<PeerSend>, out: &mut Outbox) {
         let (peer, stream, payload) = (NodeId(u64::from(peer)), Some(connection), Bytes::from(bytes));
         out.push(Effect::Send { peer, stream, kind, payload, announces_snapshot: false });
     }
+}
+
+/// A message for that server is lost. If it announced a snapshot, the receiver will not report the end of that transfer.
+pub(crate) fn undelivered<M: Replicated>(peer: NodeId, announced_snapshot: bool, replica: &mut Replica<M>) {
+    replica.unreachable(peer);
+    if announced_snapshot {
+        replica.snapshot_sent(peer, false);
+    }
+}
+
+/// Refuses the snapshot at `index`, so that the sender announces another one; 0 refuses all of them.
+pub(crate) fn refuse(from: NodeId, index: u64, out: &mut Outbox) {
+    out.send(from, Kind::SnapshotAsk, Ask { index, offset: None }.encode());
 }

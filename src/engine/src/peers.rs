@@ -27,6 +27,7 @@ use crate::event::{Incoming, Receive};
 use crate::frame_error::FrameError;
 use crate::known_features::KnownFeatures;
 use crate::machine::Replicated;
+use crate::outgoing::{refuse, undelivered};
 use crate::serving::{ServerState, Serving, log_unknown_server, log_what_is_awaited};
 use crate::settings::EnsembleSettings;
 use crate::snapshot::Offered;
@@ -146,10 +147,16 @@ impl Peers {
         undelivered(peer, true, replica);
     }
 
-    pub(crate) fn accepted<M: Replicated>(&mut self, sender: (NodeId, u64, u64), replica: &mut Replica<M>) {
-        let (peer, connection, incarnation) = (server(sender.0), sender.1, sender.2);
+    pub(crate) fn accepted<M: Replicated>(
+        &mut self,
+        from: NodeId,
+        connection: u64,
+        incarnation: u64,
+        replica: &mut Replica<M>,
+    ) {
+        let peer = server(from);
         replica.machine_mut().founder(peer, true);
-        self.known_features.accepted(connection, sender.0);
+        self.known_features.accepted(connection, from);
         self.from.insert(connection, Sender { peer, incarnation, connection });
     }
 
@@ -276,7 +283,10 @@ impl Peers {
             && (index > replica.raft().applied_index() || repairs.is_some_and(|least| index >= least))
             && message.term >= replica.raft().term()
         {
-            if repairs.is_some() && index <= replica.raft().last_index() && self.has_state_from(repairs) {
+            if let Some(least) = repairs
+                && index <= replica.raft().last_index()
+                && self.has_state_from(least)
+            {
                 // The state is on its way. Each request makes the leader announce the newest one.
                 return Ok(());
             }
@@ -365,8 +375,8 @@ impl Peers {
     }
 
     /// Whether a snapshot that ends at `least` or later is here or on its way, or another one is to be requested later.
-    fn has_state_from(&self, least: Option<Index>) -> bool {
-        let is_on_its_way = self.transfer.as_ref().is_some_and(|transfer| Some(Index(transfer.index())) >= least);
+    fn has_state_from(&self, least: Index) -> bool {
+        let is_on_its_way = self.transfer.as_ref().is_some_and(|transfer| transfer.index() >= least.0);
         let waits = self.failed_transfer.as_ref().is_some_and(|failed| failed.again.is_some());
         is_on_its_way || waits || !self.arrivals.is_empty()
     }
@@ -572,19 +582,6 @@ impl Peers {
             replica.leader_lost(lost, stagger(replica, lost));
         }
     }
-}
-
-/// A message for that server is lost. If it announced a snapshot, the receiver will not report the end of that transfer.
-pub(crate) fn undelivered<M: Replicated>(peer: NodeId, announced_snapshot: bool, replica: &mut Replica<M>) {
-    replica.unreachable(peer);
-    if announced_snapshot {
-        replica.snapshot_sent(peer, false);
-    }
-}
-
-/// Refuses the snapshot at `index`, so that the sender announces another one; 0 refuses all of them.
-fn refuse(from: NodeId, index: u64, out: &mut Outbox) {
-    out.send(from, Kind::SnapshotAsk, Ask { index, offset: None }.encode());
 }
 
 /// Ticks of delay before an election: one for each voter with a smaller id, so that two do not split the votes.

@@ -5,22 +5,23 @@ use std::sync::Arc;
 use corral_consensus::{Index, Replica, Term};
 use corral_core::shard;
 
-use super::context::Context;
-use crate::effect::{Effect, Garbage, ToShards};
+use crate::effect::{Effect, Garbage, Outbox, ToShards};
+use crate::event::Now;
 use crate::machine::Replicated;
 use crate::peers::Peers;
 use crate::snapshot::Arrived;
 
 /// Replaces the state. `report` informs the replica.
 pub(super) fn install<M: Replicated>(
+    now: Now,
     arrived: Arrived,
     peers: &mut Peers,
-    context: &mut Context<'_, M>,
+    replica: &mut Replica<M>,
+    out: &mut Outbox,
     report: impl FnOnce(&mut Replica<M>),
 ) {
     let Arrived { loaded, state } = arrived;
     let (view, alive) = (state.view().clone(), state.sessions().len() as u64);
-    let Context { now, replica, out, .. } = context;
     let (former, frozen) = replica.machine_mut().installed(state, loaded.index, loaded.term);
     out.push(Effect::Drop(Garbage::Core(shard::Garbage::State(Box::new(former)))));
     out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(Box::new(frozen)))));
