@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use corral_consensus::limits::ENTRY_BYTES_MAX;
 use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId, Replica};
 use corral_core::coordinator::Founders;
+use corral_core::cost::COMMAND_MAX;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
@@ -434,6 +435,7 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_ma
         features: bits,
         batch_bytes_max: BATCH_BYTES_MAX,
         entry_bytes_max,
+        command_cost_max: COMMAND_MAX,
         reap: ReapPolicy {
             check_interval_ms: config.containers.check_interval_ms,
             deletes_per_minute_max: config.containers.deletes_per_minute_max,

@@ -87,7 +87,8 @@ pub mod features {
     /// What every leader sets.
     pub const BOUNDS: u32 = BOUNDED | QUOTAS_BOUNDED | DELETIONS_BOUNDED;
     /// The leader judged the cost of every command before the batch was logged. Every server carries out the commands, whatever
-    /// they cost by its own prices. A leader sets it if all members know it. No switch of a configuration.
+    /// they cost by its own prices. A leader sets it once all members know it, and for ever behind the first entry that has it.
+    /// No switch of a configuration.
     pub const ADMITTED: u32 = 8192;
     /// All bits that this version knows. A batch with another bit is refused: its rules are those of a later version.
     pub const KNOWN: u32 = 2 * ADMITTED - 1;
@@ -107,6 +108,8 @@ pub struct StateMachine {
     units_spent: u64,
     /// Limit on the cost of one command, see [`cost::COMMAND_MAX`].
     command_cost_max: u64,
+    /// An entry with [`features::ADMITTED`] was applied. Snapshots keep it beside the tree.
+    has_admitted: bool,
 }
 
 impl fmt::Debug for StateMachine {
@@ -127,8 +130,17 @@ impl StateMachine {
         view.keep_digest();
         let quotas = Quotas::of(&view);
         let reapable = view.snapshot().reapable().collect();
-        let command_cost_max = cost::COMMAND_MAX;
-        Self { view, sessions, quotas, reapable, begun: None, list_changes: 0, units_spent: 0, command_cost_max }
+        Self {
+            view,
+            sessions,
+            quotas,
+            reapable,
+            begun: None,
+            list_changes: 0,
+            units_spent: 0,
+            command_cost_max: cost::COMMAND_MAX,
+            has_admitted: false,
+        }
     }
 
     /// .. and the membership change that was begun where the snapshot ends.
@@ -137,10 +149,20 @@ impl StateMachine {
         Self { begun: begun.map(Box::new), ..self }
     }
 
-    /// The prices of another build: one command may cost so much.
-    #[cfg(test)]
-    pub(crate) fn of_build_with(self, command_cost_max: u64) -> Self {
-        Self { command_cost_max, ..self }
+    /// The state of a snapshot behind an entry with [`features::ADMITTED`].
+    #[must_use]
+    pub fn after_admitted(self, has_admitted: bool) -> Self {
+        Self { has_admitted, ..self }
+    }
+
+    /// Sets the limit on the cost of one command.
+    pub(crate) const fn limit_cost(&mut self, command_cost_max: u64) {
+        self.command_cost_max = command_cost_max;
+    }
+
+    /// Whether an entry with [`features::ADMITTED`] was applied: every later leader sets that bit.
+    pub const fn has_admitted(&self) -> bool {
+        self.has_admitted
     }
 
     pub const fn view(&self) -> &View {
@@ -202,6 +224,7 @@ impl StateMachine {
         if !self.is_next(&batch, term) {
             return AppliedBatch { txns: Vec::new() };
         }
+        self.has_admitted |= batch.features & features::ADMITTED != 0;
         let mut next = batch.first_zxid;
         let context = BatchContext { time: batch.time.0, features: batch.features, countable: Cell::new(None) };
         let mut txns = Vec::with_capacity(batch.commands.len());

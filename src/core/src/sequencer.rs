@@ -15,7 +15,7 @@ pub use snapshots::SnapshotPolicy;
 
 use crate::change::{AppliedBatch, Outcome, SessionChange};
 use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
-use crate::cost::ENTRY_MAX;
+use crate::cost::COMMAND_MAX;
 use crate::delta::Delta;
 use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, epoch_of, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
@@ -48,6 +48,8 @@ pub struct SequencerConfig {
     pub batch_bytes_max: usize,
     /// Bytes of the largest log entry there may be.
     pub entry_bytes_max: usize,
+    /// Units that one command may cost: [`COMMAND_MAX`], or less in a simulated server of another build.
+    pub command_cost_max: u64,
     pub snapshot: SnapshotPolicy,
     pub reap: ReapPolicy,
 }
@@ -62,6 +64,7 @@ impl Default for SequencerConfig {
             features: 0,
             batch_bytes_max: 1 << 20,
             entry_bytes_max: 64 << 20,
+            command_cost_max: COMMAND_MAX,
             snapshot: SnapshotPolicy::NEVER,
             reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
         }
@@ -131,12 +134,15 @@ pub struct Sequencer {
     asked_changes: u64,
     oversized: Option<Oversized>,
     /// See [`Sequencer::admit`].
-    admits: bool,
+    all_members_know: bool,
+    /// A batch with `features::ADMITTED` was proposed in this leadership.
+    has_admitted: bool,
 }
 
 impl Sequencer {
     /// `index` and `term` name the last log entry that `machine` contains.
-    pub fn new(config: SequencerConfig, machine: StateMachine, index: u64, term: u64) -> Self {
+    pub fn new(config: SequencerConfig, mut machine: StateMachine, index: u64, term: u64) -> Self {
+        machine.limit_cost(config.command_cost_max);
         Self {
             config,
             machine,
@@ -159,7 +165,8 @@ impl Sequencer {
             asked: None,
             asked_changes: 0,
             oversized: None,
-            admits: true,
+            all_members_know: true,
+            has_admitted: false,
         }
     }
 
@@ -271,6 +278,7 @@ impl Sequencer {
     /// Another leads: what waits here will not be ordered by this server.
     pub fn follow(&mut self) {
         self.next_zxid = None;
+        self.has_admitted = false;
         self.unordered.append(&mut self.queue.take());
         let proposed = self.proposed.drain(..);
         self.unordered.extend(proposed.map(|Batch { identities, commands, .. }| Proposals {
@@ -373,7 +381,7 @@ impl Sequencer {
             Batch { time, first_zxid, features: self.features(), identities: Vec::new(), commands: Vec::new() };
         let (mut bytes, mut cost) = (0, 0);
         while bytes < self.config.batch_bytes_max
-            && self.weigh_next().is_some_and(|next| cost == 0 || cost + next <= ENTRY_MAX)
+            && self.weigh_next().is_some_and(|next| cost == 0 || cost + next <= self.entry_cost_max())
             && let Some(mut proposals) = self.queue.pop_front()
         {
             bytes += proposals.bytes;
@@ -397,6 +405,7 @@ impl Sequencer {
         batch.share_identities();
         let taken = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
         self.next_zxid = Some(first_zxid + taken);
+        self.has_admitted |= self.admits();
         Some(batch)
     }
 
@@ -404,7 +413,7 @@ impl Sequencer {
     fn commands_that_fit(&self, mut bytes: usize, mut cost: u64) -> usize {
         let fits = |waiting: &&Proposals| {
             cost += waiting.cost;
-            let fits = bytes < self.config.batch_bytes_max && cost <= ENTRY_MAX;
+            let fits = bytes < self.config.batch_bytes_max && cost <= self.entry_cost_max();
             bytes += waiting.bytes;
             fits
         };
@@ -413,8 +422,9 @@ impl Sequencer {
 
     /// A snapshot took the place of everything: this state, up to that log entry. This server follows. Gives the former
     /// state, and the one that was being written, to be dropped where a long drop does no harm.
-    pub fn install(&mut self, machine: StateMachine, index: u64, term: u64) -> (StateMachine, Option<FrozenState>) {
+    pub fn install(&mut self, mut machine: StateMachine, index: u64, term: u64) -> (StateMachine, Option<FrozenState>) {
         self.follow();
+        machine.limit_cost(self.config.command_cost_max);
         self.asked_changes += self.machine.list_changes() + 1;
         (self.index, self.term) = (index, term);
         self.since_snapshot = SinceSnapshot::default();

@@ -47,8 +47,10 @@ impl LoadedSnapshot {
     /// Its state, with the membership change that it was taken in, if any. Takes time in proportion to the sessions.
     #[must_use]
     pub fn state(&self) -> StateMachine {
-        let begun = extra::decode(self.snapshot.extra()).ok().and_then(|(ensemble, _)| ensemble.begun);
-        StateMachine::of_snapshot(Arc::clone(&self.snapshot)).in_the_middle_of(begun)
+        let kept =
+            extra::decode(self.snapshot.extra()).ok().map(|(ensemble, _)| (ensemble.begun, ensemble.has_admitted));
+        let (begun, has_admitted) = kept.unwrap_or_default();
+        StateMachine::of_snapshot(Arc::clone(&self.snapshot)).in_the_middle_of(begun).after_admitted(has_admitted)
     }
 
     /// The snapshot as it is offered to other servers.

@@ -1,6 +1,7 @@
-//! What a snapshot holds of its ensemble besides the tree: the members, and the membership change in progress.
+//! What a snapshot holds of its ensemble besides the tree: the members, the membership change in progress, and whether the log had entries
+//! with `features::ADMITTED`.
 //!
-//! To the snapshot format these are bytes: the membership first, then the change, if there is one. A snapshot can be
+//! To the snapshot format these are bytes: a tag for the last of these, the membership, then the change, if there is one. A snapshot can be
 //! taken during a change: a change that needs a server which lags behind the leader's log in memory could not end
 //! otherwise.
 
@@ -17,7 +18,12 @@ pub struct Extra {
     pub members: Membership,
     /// The membership change that was begun and has not ended.
     pub begun: Option<Begun>,
+    /// An entry with `features::ADMITTED` was applied.
+    pub has_admitted: bool,
 }
+
+/// Before the membership, if an entry with `features::ADMITTED` was applied.
+const TAG_ADMITTED: u8 = b'A';
 
 /// Why the bytes are not an encoded [`Extra`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,13 +42,18 @@ impl Extra {
     pub fn of<M: Machine + DerefMut<Target = Coordinator>>(replica: &Replica<M>) -> Extra {
         let raft = replica.raft();
         let members = raft.founders().unwrap_or_else(|| raft.membership());
-        Extra { members, begun: replica.machine().sequencer.machine().begun().cloned() }
+        let state = replica.machine().sequencer.machine();
+        Extra { members, begun: state.begun().cloned(), has_admitted: state.has_admitted() }
     }
 
-    /// Encodes both for a snapshot.
+    /// Encodes it for a snapshot.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = self.members.encode().to_vec();
+        let mut out = Vec::new();
+        if self.has_admitted {
+            out.push(TAG_ADMITTED);
+        }
+        out.extend(self.members.encode());
         out.extend(self.begun.iter().flat_map(Begun::encode));
         out
     }
@@ -52,16 +63,18 @@ impl Extra {
     /// # Errors
     /// If the bytes are not what [`Extra::encode`] writes.
     pub fn decode(extra: &[u8]) -> Result<Extra, DecodeExtraError> {
+        let untagged = extra.strip_prefix(&[TAG_ADMITTED]);
+        let (has_admitted, extra) = (untagged.is_some(), untagged.unwrap_or(extra));
         let (members, rest) = Membership::decode_first(extra).map_err(DecodeExtraError::Membership)?;
         let begun = if rest.is_empty() { None } else { Some(Begun::decode(rest).ok_or(DecodeExtraError::Change)?) };
-        Ok(Extra { members, begun })
+        Ok(Extra { members, begun, has_admitted })
     }
 }
 
 /// The members of an ensemble without a membership change in progress.
 impl From<Membership> for Extra {
     fn from(members: Membership) -> Extra {
-        Extra { members, begun: None }
+        Extra { members, begun: None, has_admitted: false }
     }
 }
 
@@ -84,7 +97,7 @@ mod tests {
         let (servers, _) = Servers::parse("server.1=a:1:2;0.0.0.0:3\nserver.3=c:1:2:observer\n").expect("a list");
         let conn = ConnId { slot: 5, generation: 6 };
         let origin = Some(Origin { server: 3, shard: ShardId(1), conn, incarnation: 7 });
-        Extra { members, begun: begun.then_some(Begun { servers, origin }) }
+        Extra { members, begun: begun.then_some(Begun { servers, origin }), has_admitted: begun }
     }
 
     #[test]
@@ -100,7 +113,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        let (bytes, members) = (extra(true).encode(), extra(true).members.encode().len());
+        let (bytes, members) = (extra(true).encode(), 1 + extra(true).members.encode().len());
         for cut in (0..bytes.len()).filter(|cut| *cut != members) {
             assert!(Extra::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }

@@ -118,7 +118,7 @@ impl Sequencer {
     pub(super) fn features(&self) -> u32 {
         let waits = self.asked.as_ref().is_some_and(|asked| asked.stage == Stage::Waits);
         let reconfiguring = if waits { features::RECONFIGURING } else { 0 };
-        let admitted = if self.admits { features::ADMITTED } else { 0 };
+        let admitted = if self.admits() { features::ADMITTED } else { 0 };
         self.config.features | reconfiguring | features::BOUNDS | admitted
     }
 

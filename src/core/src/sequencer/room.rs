@@ -6,7 +6,7 @@
 
 use super::Sequencer;
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, is_too_heavy};
-use crate::cost::{COMMAND_MAX, ENTRY_MAX, OP};
+use crate::cost::{ENTRY_MAX, OP};
 use crate::evaluate::{Circumstances, cost_at_most, cost_of_znodes, may_set_quota};
 use crate::ids::{SessionId, WallMillis};
 use alloc::collections::VecDeque;
@@ -38,11 +38,11 @@ impl Sequencer {
         let bytes_max = self.config.entry_bytes_max / SHARES;
         let mut costs = self.costs_of(&proposals);
         proposals.count(&costs);
-        if proposals.bytes <= bytes_max && proposals.cost <= ENTRY_MAX {
+        if proposals.bytes <= bytes_max && proposals.cost <= self.entry_cost_max() {
             return self.queue.push_back(proposals);
         }
         let mut waiting = Waiting::from(proposals);
-        while let Some(piece) = waiting.take_by_cost(bytes_max, ENTRY_MAX, &mut costs) {
+        while let Some(piece) = waiting.take_by_cost(bytes_max, self.entry_cost_max(), &mut costs) {
             let piece = if piece.bytes > bytes_max { self.fitting(piece) } else { piece };
             self.queue.push_back(piece);
         }
@@ -66,7 +66,7 @@ impl Sequencer {
         let closings = next.commands.iter().filter(|command| command.kind == CommandKind::CloseSession);
         let closing = closings.map(|command| self.cost_of(command, 0)).fold(0, u64::saturating_add);
         let cost = next.cost.saturating_sub(next.cost_of_closing).saturating_add(closing);
-        let fits = cost <= ENTRY_MAX || next.commands.len() == 1;
+        let fits = cost <= self.entry_cost_max() || next.commands.len() == 1;
         self.queue.weigh_front(cost, closing);
         if fits {
             return Some(cost);
@@ -74,7 +74,7 @@ impl Sequencer {
         let proposals = self.queue.pop_front()?;
         let mut costs = self.costs_of(&proposals);
         let (mut waiting, mut pieces) = (Waiting::from(proposals), Vec::new());
-        while let Some(piece) = waiting.take_by_cost(usize::MAX, ENTRY_MAX, &mut costs) {
+        while let Some(piece) = waiting.take_by_cost(usize::MAX, self.entry_cost_max(), &mut costs) {
             pieces.push(piece);
         }
         pieces.into_iter().rev().for_each(|piece| self.queue.push_front(piece));
@@ -123,23 +123,30 @@ impl Sequencer {
         self.oversized.take()
     }
 
-    /// Whether every member of the ensemble has reported that it knows `features::ADMITTED`. Without that, commands are judged
-    /// when they are applied. True at first: a standalone server has no other members.
+    /// Whether every member of the ensemble has reported that it knows `features::ADMITTED`. True at first: a standalone server has
+    /// no other members.
     pub const fn admit(&mut self, all_members_know: bool) {
-        self.admits = all_members_know;
+        self.all_members_know = all_members_know;
     }
 
-    /// Whether the batches of this leader have `features::ADMITTED`.
+    /// Whether the batches of this leader have `features::ADMITTED`: all members know it, or entries have it already. A member that
+    /// is down, as each is in a rolling upgrade, changes nothing then. Without the bit, commands are judged when they are applied.
     pub const fn admits(&self) -> bool {
-        self.admits
+        self.all_members_know || self.has_admitted || self.machine.has_admitted()
+    }
+
+    /// Units that the commands of one entry may cost together, if they are more than one: fewer than one command may.
+    pub(super) fn entry_cost_max(&self) -> u64 {
+        ENTRY_MAX.min(self.config.command_cost_max / 2)
     }
 
     /// Judges the next command if it may cost more than the limit, and refuses it beyond that. The command is evaluated on the state
     /// to which it will be applied, and the changes are dropped. So everything before it has to be applied: false until then.
     /// Most commands pass by one comparison.
     pub(super) fn judge_next(&mut self, time: WallMillis, first_zxid: u64) -> bool {
-        let may_be_too_costly = self.queue.front().is_some_and(|next| next.cost >= COMMAND_MAX);
-        if !self.admits || !may_be_too_costly {
+        let cost_max = self.config.command_cost_max;
+        let may_be_too_costly = self.queue.front().is_some_and(|next| next.cost >= cost_max);
+        if !self.admits() || !may_be_too_costly {
             return true;
         }
         if !self.proposed.is_empty() {
