@@ -27,6 +27,7 @@ const MIX: u64 = 11;
 pub fn new_worlds(from: u64) -> impl Iterator<Item = WorldId> {
     let kind = |seed: u64| match seed % MIX {
         2 => Kind::Damaged,
+        4 => Kind::Builds,
         5 => Kind::Alone,
         7 => Kind::LostPagesEnsemble,
         10 => Kind::LostPages,
@@ -154,7 +155,8 @@ const DEMANDS: &[Demand] = demands! {
         operations >= 15, events >= 15, expiries >= 15, refused >= 15, crashes >= 15, stops >= 15, snapshots >= 15,
         failed_syncs >= 15, leaders >= 15, uncertain >= 15, broken_wires >= 15, installs >= 15, emptied >= 15, lists >= 15
     }
-    Damaged { distrusted >= 60, installs >= 60, emptied >= 5, found >= 12, passed_over >= 6 }
+    Damaged { distrusted >= 60, installs >= 60, emptied >= 5, found >= 12, passed_over >= 6, silenced >= 20 }
+    Builds { too_costly >= 60, crashes >= 15, leaders >= 15, installs >= 15 }
     LostPages { lost_pages >= 60, refused_logs >= 20 }
     LostPagesEnsemble { lost_pages >= 60, refused_logs >= 15 }
 };

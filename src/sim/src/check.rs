@@ -67,6 +67,9 @@ pub(crate) struct Checkers {
     /// .. that any client of this start of a server has an answer with.
     acked_by: BTreeMap<u64, u64>,
     in_ensemble: bool,
+    /// Leaders may refuse commands that cost too much.
+    has_builds: bool,
+    pub(crate) too_costly: u64,
     /// A read shows what was acknowledged by any of them.
     linearizable: bool,
 }
@@ -82,6 +85,7 @@ impl Checkers {
             members: members::Members::of_founders(servers),
             founders: participants((0..servers).map(server_id)),
             in_ensemble,
+            has_builds: options.has_builds,
             linearizable: ensemble.is_some_and(|ensemble| ensemble.linearizable),
             history: writes::History { entries, ..writes::History::default() },
             ..Checkers::default()

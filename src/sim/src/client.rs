@@ -390,14 +390,12 @@ impl World {
         let mut body = body.map_err(|error| Violation::of("replies", format!("{:?}: {error}", sent.request)))?;
         self.note(format_args!("link {} gets {xid} zxid {zxid:#x} err {err} {body:?}", link.0));
         self.counts.replies += 1;
-        if err == THROTTLED {
+        if err == THROTTLED && sent.command.is_none() {
             // A read is refused only in front of a write, for which it cannot wait until its client has read, or where
             // it is larger than a client may hold, as a list of ephemerals becomes here.
             let behind = self.links[link.0].sent.iter().any(|sent| sent.request.is_write());
             let large = matches!(sent.request, Request::Ephemerals { .. });
-            return require((behind || large) && sent.command.is_none(), "replies", || {
-                format!("{:?} is throttled at {zxid:#x}", sent.request)
-            });
+            return require(behind || large, "replies", || format!("{:?} is throttled at {zxid:#x}", sent.request));
         }
         self.maim(link, &sent, &mut zxid, &mut body);
         self.check.replied(link, &sent, zxid, err, &body)?;

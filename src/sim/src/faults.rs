@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use corral_engine as engine;
 
 use crate::options::Fault;
-use crate::server::Inner;
+use crate::server::{ELECTION, Inner};
 use crate::violation::Checked;
 use crate::world::{Event, Stage, World};
 
@@ -85,10 +85,25 @@ impl World {
                 self.set_empty();
             }
             Fault::SpoilSnapshot => self.spoil_snapshot(),
-            Fault::Damage => self.damage("a fault"),
+            Fault::Damage => {
+                self.damage("a fault");
+                self.silence_leader();
+            }
             _ => self.strike_network(kind),
         }
         Ok(())
+    }
+
+    /// Half of the time the leader is silent to this server for an election timeout or more, during the repair of its state.
+    fn silence_leader(&mut self) {
+        let leads =
+            |at: &usize| self.nodes[*at].server.as_ref().is_some_and(|server| server.engine.replica().is_leading());
+        let Some(leader) = (0..self.nodes.len()).find(leads).filter(|leader| *leader != self.at) else { return };
+        if self.pages.per_mille(500) {
+            self.counts.silenced += 1;
+            let time = self.pages.within(ELECTION, 3 * ELECTION);
+            self.cut_wire(leader, self.at, time);
+        }
     }
 
     /// Between this server and another, or all others.

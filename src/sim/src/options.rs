@@ -32,6 +32,8 @@ pub enum Bug {
     RemovedCounts,
     Diverge,
     NoDurableFile,
+    RepairReplacesLog,
+    JudgeAtReplay,
 }
 
 /// Defines [`Options`]: each option with its type and how it is drawn, in the order of the draws.
@@ -95,6 +97,8 @@ options! {
     },
     snapshot_calm_ms: u64 = rng.pick(&[0, 100, 1_000]),
     ensemble: Option<EnsembleOptions> = None,
+    /// Servers are of several builds: each start draws how much a command may cost.
+    has_builds: bool = false,
 }
 
 /// Faults of every world and of ensembles, and what their weights are divided by; those of a damaged state.
@@ -199,6 +203,11 @@ impl Options {
         let weight = 2 + self.seed % 10;
         self.weights.extend([(Fault::Damage, weight), (Fault::SpoilSnapshot, weight)]);
         self
+    }
+
+    /// This world, with servers of several builds. Clients write at least half of the time.
+    pub(crate) fn with_builds(self) -> Options {
+        Options { has_builds: true, read_share: self.read_share.min(500), ..self }
     }
 
     pub(crate) fn servers(&self) -> usize {

@@ -21,6 +21,8 @@ pub enum Kind {
     Ensemble,
     /// An ensemble whose servers now and then find their state corrupt.
     Damaged,
+    /// An ensemble of servers of several builds: they differ in the limit on the cost of a command.
+    Builds,
     /// One server, with pages of the log that are lost between a kill and the next start.
     LostPages,
     /// An ensemble with such losses.
@@ -74,7 +76,8 @@ impl WorldId {
         let mut world = World::new(self.options(bug), tracing);
         let violation = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(panicked).err();
         PLAYED.set(None);
-        let World { counts, trace, .. } = world;
+        let World { counts, check, trace, .. } = world;
+        let counts = Counts { too_costly: check.too_costly, ..counts };
         Outcome { counts, trace_hash: trace.hash.digest(), violation, lines: trace.lines }
     }
 
@@ -84,6 +87,7 @@ impl WorldId {
             Kind::Alone => Options::draw(seed, bug),
             Kind::Ensemble => Options::draw_ensemble(seed, bug),
             Kind::Damaged => Options::draw_ensemble(seed, bug).with_damage(),
+            Kind::Builds => Options::draw_ensemble(seed, bug).with_builds(),
             Kind::LostPages => Options::draw(seed, bug).with_lost_pages(),
             Kind::LostPagesEnsemble => Options::draw_ensemble(seed, bug).with_lost_pages(),
         }

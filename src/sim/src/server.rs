@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use corral_consensus::{Membership, Micros, Replica};
 use corral_core::change::AppliedBatch;
+use corral_core::cost::COMMAND_MAX;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::limits::{ShardLimits, TURN_COST_MAX};
 use corral_core::sequencer::FrozenState;
@@ -42,7 +43,9 @@ use crate::violation::{Checked, Violation};
 use crate::world::{self, Channel, Stage, World};
 
 /// The shortest time without a leader until an election, in microseconds.
-const ELECTION: u64 = recovery::ELECTION_TICKS as u64 * consensus::TICK;
+pub(crate) const ELECTION: u64 = recovery::ELECTION_TICKS as u64 * consensus::TICK;
+/// Units that one command may cost, of several builds.
+const COSTS_MAX: [u64; 3] = [4_000, 8_000, COMMAND_MAX];
 /// Of a piece of a snapshot that is given to another server: snapshots take several.
 const PIECE_BYTES: usize = 4 << 10;
 
@@ -162,6 +165,7 @@ impl World {
             node.disk.stop_at_step(step);
             node.disk_stops = true;
         }
+        node.command_cost_max = self.builds.pick(&COSTS_MAX);
         let incarnation = (at as u64) << 56 | u64::from(node.life) << 32 | self.schedule.below(1 << 32);
         let (path_seed, log_seed) = (self.schedule.word(), self.disk_rng.word());
         let recovered = self.recover(incarnation, path_seed, log_seed);

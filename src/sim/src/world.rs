@@ -93,7 +93,7 @@ pub(crate) struct Node {
     pub(crate) server: Option<Box<Server>>,
     pub(crate) life: u32,
     pub(crate) starting: bool,
-    /// What its own clock shows more than the world's, in milliseconds.
+    /// Its own clock is ahead of the world's by so many milliseconds.
     pub(crate) clock_ahead_ms: u64,
     /// What waits for the whole process to go on; `None` while it runs.
     pub(crate) frozen: Option<VecDeque<Event>>,
@@ -106,6 +106,8 @@ pub(crate) struct Node {
     pub(crate) remembered: Option<StoredServers>,
     /// It noted that its state is not to be trusted.
     pub(crate) distrusted: Option<String>,
+    /// Units that a command may cost in its build.
+    pub(crate) command_cost_max: u64,
     /// A snapshot file with a byte that changed, and what it held before.
     pub(crate) spoiled: Option<(String, Vec<u8>)>,
 }
@@ -142,7 +144,10 @@ counts! {
     spoiled,
     found,
     passed_over,
-    /// .. and leaders that ended because they could neither hand over nor bring the others forward.
+    /// .. and leaders cut off from a server during the repair of its state.
+    silenced,
+    /// Commands that a leader refused because of their cost.
+    too_costly,
     /// Leaders that let another lead because their disks were slow.
     slow_disk_transfers,
     /// Steps of membership changes, and lists that servers saw come about.
@@ -181,6 +186,7 @@ pub(crate) struct World {
     pub(crate) workload: Stream,
     pub(crate) faults: Stream,
     pub(crate) pages: Stream,
+    pub(crate) builds: Stream,
     pub(crate) nodes: Vec<Node>,
     /// The server whose event is being handled.
     pub(crate) at: usize,
@@ -217,6 +223,7 @@ impl World {
             workload: Stream::new(seed, "workload"),
             faults: Stream::new(seed, "faults"),
             pages: Stream::new(seed, "pages"),
+            builds: Stream::new(seed, "builds"),
             nodes: (0..options.servers()).map(|_| Node { starting: true, ..Node::default() }).collect(),
             at: 0,
             connections: 0,

@@ -11,6 +11,7 @@ use corral_core::evaluate::features;
 use corral_core::ids::{Millis, WallMillis};
 use corral_core::shared::{Data, Text};
 use corral_core::znode::AclEntry;
+use corral_wire::error::ErrorCode;
 
 use super::{Checkers, Proposed};
 use crate::link::Sent;
@@ -19,6 +20,9 @@ use crate::reconfig::lines;
 use crate::request::{AclItem, Body, Request, Write};
 use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
+
+/// Logged by a leader in the place of a command that costs too much.
+const TOO_COSTLY: CommandKind = CommandKind::Refused(ErrorCode::ThrottledOp);
 
 /// The log as it was committed, entry by entry: the same on every server, as far as each has come.
 #[derive(Debug, Default)]
@@ -166,7 +170,8 @@ impl Checkers {
         let number = facts.verdicts.len();
         let proposed = facts.proposed.get(number).cloned();
         let proposed = proposed.ok_or_else(|| Violation::of("writes", format!("link {} never sent that", link.0)))?;
-        require(is_same(&proposed, &command.kind), "writes", || {
+        let is_refused = self.has_builds && command.kind == TOO_COSTLY;
+        require(is_refused || is_same(&proposed, &command.kind), "writes", || {
             format!("link {} sent {proposed:?}, the log has {:?}", link.0, command.kind)
         })?;
         let (session, identities) = (facts.session, facts.identities.clone());
@@ -175,7 +180,13 @@ impl Checkers {
         let caller = Caller { zxid, time, session, link: Some(link), identities: &identities };
         let verdict = match &proposed {
             Proposed::Connect { .. } => self.connect(link, &command.kind, at)?,
-            Proposed::Request(_) if command.kind == CommandKind::Undecodable => self.model.undecodable(&caller),
+            Proposed::Request(_) if is_refused => {
+                self.too_costly += 1;
+                self.model.refuse(&caller, ErrorCode::ThrottledOp.code())
+            }
+            Proposed::Request(_) if command.kind == CommandKind::Undecodable => {
+                self.model.refuse(&caller, ErrorCode::MarshallingError.code())
+            }
             Proposed::Request(Request::Write(write)) => self.model.write(&caller, write),
             Proposed::Request(Request::Multi(writes)) => self.model.multi(&caller, writes),
             Proposed::Request(Request::Reconfig(change)) => {

@@ -54,10 +54,10 @@ impl Model {
         need(Some(session.owner) == caller.link, MOVED)
     }
 
-    /// A multi whose records make no sense changes nothing but the zxid.
-    pub(crate) fn undecodable(&mut self, caller: &Caller<'_>) -> Expected {
+    /// A command that is refused before it is evaluated changes nothing but the zxid.
+    pub(crate) fn refuse(&mut self, caller: &Caller<'_>, code: i32) -> Expected {
         self.zxid = caller.zxid;
-        refused(self.session_check(caller).err().unwrap_or(MARSHALLING_ERROR))
+        refused(self.session_check(caller).err().unwrap_or(code))
     }
 
     /// All or nothing.

@@ -216,7 +216,12 @@ impl World {
                 self.note(format_args!("snapshot of {} begins", frozen.zxid));
                 self.mail(Channel::ConsensusToWriter, Inner::ToWriter(frozen));
             }
-            Effect::Installed { zxid, index } => self.purge((zxid, index))?,
+            Effect::Installed { zxid, index } => {
+                self.purge((zxid, index))?;
+                if self.options.bug == Some(Bug::RepairReplacesLog) {
+                    return self.replace_log(index);
+                }
+            }
             Effect::Replaced { .. } | Effect::Drop(_) | Effect::Flush => {}
             Effect::Receive(receive) => self.mail(Channel::ConsensusToReceiver, Inner::ToReceiver(receive)),
             Effect::NoteStateCorrupt(reason) => {
@@ -251,6 +256,16 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// With [`Bug::RepairReplacesLog`]: the log ends where the installed snapshot ends, and the process with it.
+    fn replace_log(&mut self, index: u64) -> Checked {
+        let Some(server) = self.nodes[self.at].server.as_mut().filter(|server| server.log.log.last_index() > index)
+        else {
+            return Ok(());
+        };
+        server.log.log.reset_to(index + 1).map_err(|error| Violation::of("recovery", error.to_string()))?;
+        self.crash(false)
     }
 
     fn tell_shards(&mut self, message: &ToShards) {

@@ -8,6 +8,7 @@ use corral_consensus::{Index, Machine, NodeId, Term};
 use corral_core::change::SessionChange;
 use corral_core::command::{Batch, Command, CommandKind};
 use corral_core::coordinator::Coordinator;
+use corral_core::evaluate::features;
 use corral_core::ids::SessionId;
 use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Ticked};
 use corral_engine::Replicated;
@@ -94,9 +95,19 @@ impl ObservedMachine {
                 batch.time.0 += 1;
                 batch.encode()
             }
+            // It is judged once more, by the limit of this server.
+            Ok(mut batch) if self.bug == Some(Bug::JudgeAtReplay) && !own && !has_refused(&batch) => {
+                batch.features &= !features::ADMITTED;
+                batch.encode()
+            }
             _ => payload.to_vec(),
         }
     }
+}
+
+/// Whether a leader refused a command of the batch. Without `features::ADMITTED` such a command cannot be decoded.
+fn has_refused(batch: &Batch) -> bool {
+    batch.commands.iter().any(|command| matches!(command.kind, CommandKind::Refused(_)))
 }
 
 impl Deref for ObservedMachine {

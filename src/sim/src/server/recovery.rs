@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, NodeId};
 use corral_core::coordinator::{EnsembleConfig, Founders};
+use corral_core::cost::COMMAND_MAX;
 use corral_core::evaluate::features;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
@@ -57,6 +58,11 @@ impl World {
             hard_state.vote = 0;
         }
         let (snapshot_index, payload_bytes_max) = (state.1, log.payload_bytes_max());
+        let mut sequencer = self.sequencer_config(incarnation, payload_bytes_max);
+        if self.options.has_builds && state.0.has_admitted() {
+            // Earlier entries are judged by the prices of their time.
+            sequencer.command_cost_max = self.nodes[self.at].command_cost_max;
+        }
         let list = self.options.ensemble.filter(|ensemble| ensemble.list.is_some());
         let founds_alone = self.options.bug == Some(Bug::FoundAlone);
         let file = self.nodes[self.at].file.iter().copied();
@@ -64,7 +70,7 @@ impl World {
         let plan = Plan {
             data,
             state,
-            sequencer: self.sequencer_config(incarnation, payload_bytes_max),
+            sequencer,
             servers: list.map(|ensemble| lines(&participants((0..ensemble.servers).map(server_id))).into()),
             ensemble: self.options.ensemble.map(|ensemble| EnsembleConfig {
                 shards: self.options.shards,
@@ -146,6 +152,7 @@ impl World {
             features: self.feature_bits(),
             batch_bytes_max,
             entry_bytes_max,
+            command_cost_max: COMMAND_MAX,
             reap: ReapPolicy { check_interval_ms: 1_000, deletes_per_minute_max: 10_000, never_used_max_ms: 0 },
             snapshot: SnapshotPolicy {
                 floor_bytes: self.options.snapshot_floor_bytes,

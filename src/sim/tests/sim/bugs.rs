@@ -2,14 +2,14 @@
 //! breaks or by an assertion of the actors.
 
 use clap::ValueEnum;
-use corral_sim::Kind::{Alone, Ensemble, LostPages};
+use corral_sim::Kind::{Alone, Builds, Damaged, Ensemble, LostPages};
 use corral_sim::{Bug, Kind, Tracing, WorldId};
 
 /// Seeds tried for a bug that its stored seed does not show any more.
 const TRIES: u64 = 120;
 
 /// Where each bug shows, and the properties that may name it there; any if the list is empty.
-const SHOWN: [(Bug, Kind, u64, &[&str]); 40] = [
+const SHOWN: [(Bug, Kind, u64, &[&str]); 42] = [
     (Bug::AckBeforeSync, Alone, 0, &["writes", "recovery"]),
     (Bug::DropEvent, Alone, 0, &["watches"]),
     (Bug::DoubleEvent, Alone, 0, &["watches"]),
@@ -49,6 +49,8 @@ const SHOWN: [(Bug, Kind, u64, &[&str]); 40] = [
     (Bug::LoseReply, Ensemble, 0, &[]),
     (Bug::WrongStat, Ensemble, 0, &[]),
     (Bug::IgnoreFailedSync, Ensemble, 14, &[]),
+    (Bug::RepairReplacesLog, Damaged, 2, &["logs", "members", "writes"]),
+    (Bug::JudgeAtReplay, Builds, 0, &["digests"]),
     (Bug::NoDurableFile, LostPages, 7, &["writes"]),
 ];
 
