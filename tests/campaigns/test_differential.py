@@ -27,7 +27,7 @@ PROGRESS_S = 30
 STRICT_SHARE = 5
 WORDS = "conf cons dirs dump envi gtmk isro ruok srvr stat wchs wchc wchp crst cons srst srvr".split()
 LISTS = ("cons", "stat", "dump", "wchc", "wchp")
-# Of mntr; docs/operations.md says what they count.
+# Of mntr; docs/metrics.md explains them.
 OWN_KEYS = (
     "zk_watchdog_freezes zk_slow_disk_handovers zk_log_entries_kept zk_reconfig_step zk_disk_full zk_serving zk_not_serving_reason "
     "zk_scrub_last_complete zk_scrub_bytes zk_scrub_damage_found zk_state_distrusted"

@@ -1,4 +1,4 @@
-//! Tables of the pages that follow from the sources: every line of the log in `docs/log-lines.md`, every metric in `docs/metrics.md`.
+//! Tables of the pages that follow from the sources: every line of the log in `docs/operate/log-lines.md`, every metric in `docs/metrics.md`.
 //!
 //! What a row is about follows from the sources. Its last cells are written by hand, in the page and nowhere else. A row without
 //! them, a line or metric without a row, and a row without a line or metric fail the test. With `CORRAL_WRITE_PAGES=1` in the
@@ -9,7 +9,7 @@ use std::fs;
 
 use super::{none, read, root, rust_files};
 
-const LOG_LINES: &str = "docs/log-lines.md";
+const LOG_LINES: &str = "docs/operate/log-lines.md";
 const METRICS: &str = "docs/metrics.md";
 const MONITOR: &str = "src/core/src/report/monitor.rs";
 /// Set to write the pages and numbers that follow from the sources.

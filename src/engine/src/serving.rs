@@ -79,8 +79,8 @@ impl Serving {
                 peer = peer.0,
                 "the log of server {peer} and this server's contradict each other: {error}; one of the two was started with an \
                  old copy of its data. If most servers were not, stop that one, empty its data directory but for `myid`, and start \
-                 it again. If most were, stop all and run `corral rescue` where the zxid is highest (docs/operations.md, \
-                 log-contradicts)"
+                 it again. If most were, stop all and run `corral rescue` where the zxid is highest \
+                 (docs/operate/lose-a-quorum.md)"
             );
         }
     }

@@ -76,7 +76,7 @@ fn stored(sent: &[AclEntry], identities: &[Identity]) -> Option<Vec<AclEntry>> {
 #[test]
 fn the_pages_name_the_limits_on_an_acl() {
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
-    for (page, row) in [("operations.md", "| an ACL |"), ("compatibility.md", "| ACLs of more than")] {
+    for (page, row) in [("operate/reference.md", "| an ACL |"), ("compatibility.md", "| ACLs of more than")] {
         let file = format!("{}/../../docs/{page}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(file).expect("the page is in the repository");
         let row = text.lines().find(|line| line.starts_with(row)).expect("the row is on the page");

@@ -97,7 +97,7 @@ impl StateRepair {
             tracing::error!(
                 "the state of this server cannot be trusted, and it leads because no other server can: they do not run, their states \
                  cannot be trusted either, or they lack entries that no log holds any more; start the servers that do not run; if all \
-                 run see docs/operations.md, damaged-data-of-a-server-of-an-ensemble"
+                 run see docs/operate/disk-faults.md"
             );
         }
     }

@@ -263,7 +263,7 @@ fn files_that_are_none() {
 
 #[test]
 fn the_documented_commands_make_certificates_that_work() {
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md");
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operate/rotate-certificates.md");
     let page = std::fs::read_to_string(page).expect("the page is in the repository");
     let section = page.split("## TLS between servers").nth(1).expect("the section is on the page");
     let block =
