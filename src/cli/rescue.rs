@@ -40,8 +40,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
             let leaving = members.voters_outgoing.iter().filter(|id| !members.voters.contains(id));
             let voters: Vec<String> = members.voters.iter().chain(leaving).map(ToString::to_string).collect();
             out.line(&format!(
-                "servers {} voted when its newest snapshot was written; what they acknowledged behind that log entry, and this \
-                 server did not get, is lost; what it got and nobody acknowledged stays",
+                "servers {} voted when its newest snapshot was written; writes that they acknowledged after that log entry, and \
+                 that this server never received, are lost; writes that it received and that were not acknowledged stay",
                 voters.join(", ")
             ))?
         }

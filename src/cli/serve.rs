@@ -13,6 +13,7 @@ use crate::config::{self, Config, Loaded, Override, Refused};
 use crate::control::Signals;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::setup;
+use crate::version::VERSION;
 use crate::{node, preflight};
 
 /// Flags that name the configuration file and override its values.
@@ -102,6 +103,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let plan = loaded.core_plan(&preflight::usable_cpus()?)?;
     let Loaded { mut config, warnings, notes, file, .. } = loaded;
     let _logging = logging.unwrap_or_else(|| logging::start(config.server.log_level));
+    let (version, pid, data_dir) = (VERSION, std::process::id(), config.server.data_dir.display().to_string());
+    tracing::info!(version, pid, data_dir, "corral starts");
     if let Some(file) = file {
         tracing::info!(file = %file.display(), "configuration read");
     }

@@ -93,7 +93,7 @@ fn is_of_myid(draft: &mut Draft, source: &Source, place: &str, text: Option<Stri
     let found = text.and_then(|text| id_of(text.lines().next().unwrap_or_default().trim()).ok());
     let Some(other) = found.filter(|found| *found != configured) else { return true };
     let reason = format!("this server is {configured} by server.server_id, and {other} by {place}");
-    let remedy = "correct the one that is wrong: the data directory belongs to the server that `myid` names";
+    let remedy = "correct the wrong value: the data directory belongs to the server that `myid` names";
     draft.problem(source, "server.server_id", Rejection::new(reason, remedy));
     false
 }
@@ -165,7 +165,7 @@ pub(crate) fn check(draft: &mut Draft) {
     if voters == 2 {
         draft.warn("of two participants none may fail; an ensemble needs three".to_owned());
     } else if voters > 2 && voters.is_multiple_of(2) {
-        draft.warn(format!("{voters} participants bear no more failures than {}; choose an odd number", voters - 1));
+        draft.warn(format!("{voters} participants tolerate no more failures than {}; choose an odd number", voters - 1));
     }
     let exposed = config.exposed();
     let has_secret = !ensemble.secret_file.as_os_str().is_empty();
@@ -181,7 +181,7 @@ pub(crate) fn check(draft: &mut Draft) {
                 .to_owned(),
         ),
         (false, true, true) => draft.warn(format!(
-            "ensemble.allow_plaintext: the secret alone protects what servers say to each other in the network to {hosts}; set \
+            "ensemble.allow_plaintext: the secret alone protects the messages of the servers in the network to {hosts}; set \
              ensemble.tls_cert, tls_key and tls_ca for TLS"
         )),
         (false, has_secret, _) => {

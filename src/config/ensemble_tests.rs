@@ -152,7 +152,7 @@ fn what_is_warned_of() {
         "zoo.cfg keys that a standalone server ignores, as ZooKeeper's does: sslQuorum",
     );
     let four = (1..5).map(|id| format!("server.{id}=127.0.0.1:{id}:1\n")).collect::<String>();
-    check(&four, "4 participants bear no more failures than 3; choose an odd number");
+    check(&four, "4 participants tolerate no more failures than 3; choose an odd number");
 }
 
 /// To what can be read, and with a secret.

@@ -171,7 +171,7 @@ sections! {
         /// serverAuth and clientAuth, and one of its alternative names (SAN) the host of this server in
         /// `ensemble.servers`, as ZooKeeper's quorum TLS wants it, or `server-ID`. The common name does not count. With
         /// `tls_cert`, `tls_key` and
-        /// `tls_ca` all connections between servers are encrypted (TLS 1.3), and both sides prove who they are. Empty =
+        /// `tls_ca` all connections between servers are encrypted (TLS 1.3), and both sides authenticate. Empty =
         /// no TLS.
         tls_cert: PathBuf = PathBuf::new(), NONE, "";
         /// PEM file of the key of `tls_cert`, not encrypted.

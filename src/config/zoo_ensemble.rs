@@ -198,13 +198,13 @@ fn keys(keys: &BTreeMap<String, (String, u32)>, draft: &mut Draft) {
         let done = match key.as_str() {
             "electionAlg" => only(value, "3", "no other election is there"),
             "portUnification" => only(value, "false", "the port for servers is encrypted or it is not"),
-            "quorum.auth.enableSasl" => only(value, "false", "servers prove who they are by TLS (sslQuorum)"),
+            "quorum.auth.enableSasl" => only(value, "false", "servers authenticate each other by TLS (sslQuorum)"),
             "ssl.quorum.hostnameVerification" | "ssl.quorum.clientHostnameVerification" => {
                 only(value, "true", "the names of certificates always count")
             }
-            "ssl.quorum.clientAuth" => only(value, "need", "both sides prove who they are"),
+            "ssl.quorum.clientAuth" => only(value, "need", "both sides authenticate"),
             "quorum.auth.serverRequireSasl" | "quorum.auth.learnerRequireSasl" => {
-                only(value, "false", "servers prove who they are without SASL")
+                only(value, "false", "servers authenticate each other without SASL")
             }
             "ssl.quorum.crl" | "ssl.quorum.ocsp" => {
                 only(value, "false", "it is not checked whether a certificate was revoked")

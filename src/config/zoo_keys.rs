@@ -155,7 +155,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
         Rule::Demand {
             off: OFF,
             what: "a log of every write and its user",
-            remedy: "drop the line, if nobody relies on that log",
+            remedy: "remove the line, if no system relies on that log",
         },
     ),
     ("emulate353TTLNodes", Rule::NotOffered),
@@ -184,7 +184,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("ssl.quorum.trustStore.type", Rule::Ensemble("only `PEM`")),
     ("ssl.quorum.hostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
     ("ssl.quorum.clientHostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
-    ("ssl.quorum.clientAuth", Rule::Ensemble("only `need`: both sides prove who they are")),
+    ("ssl.quorum.clientAuth", Rule::Ensemble("only `need`: both sides authenticate")),
     ("portUnification", Rule::Ensemble("only `false`: the port for servers is encrypted or it is not")),
     ("quorum.auth.enableSasl", Rule::Ensemble("only `false`: SASL between servers is not served")),
     ("quorum.auth.serverRequireSasl", Rule::Ensemble("only `false`: SASL between servers is not served")),

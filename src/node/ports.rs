@@ -61,7 +61,7 @@ impl ListensOn {
             ListensOn::Ring(shard) => shard.send(ToShard::Listen(listener)).is_ok(),
             ListensOn::Thread(thread) => thread.send(listener).is_ok(),
         };
-        if told { Ok(()) } else { Err(io::Error::other("nobody accepts connections any more")) }
+        if told { Ok(()) } else { Err(io::Error::other("the acceptor has ended")) }
     }
 }
 
@@ -246,7 +246,7 @@ fn say_moved(who: &str, address: SocketAddr, is_configured: bool) {
 fn failed(who: &str, host: &str, port: u16, reason: &CannotListen) -> String {
     format!(
         "the membership says that {who} find this one at {host}:{port}, where it cannot listen, trying again every {} s: \
-         {reason}; correct the list, or what is in the way",
+         {reason}; correct the list, or stop the program that uses the address",
         AGAIN_AFTER.as_secs()
     )
 }

@@ -38,7 +38,7 @@ impl fmt::Display for PeerFault {
             Self::Version(version) => write!(f, "message version {version} is not supported"),
             Self::Malformed(what) => write!(f, "malformed message: {what}"),
             Self::Foreign(what) => write!(f, "a command that is not the sender's: {what}"),
-            Self::Flood => f.write_str("more commands than this server can order; those that wait go on"),
+            Self::Flood => f.write_str("more commands than this server can order; waiting commands go on"),
             Self::Gap { expected, found } => write!(f, "message {expected} of the stream is missing, {found} came"),
         }
     }
@@ -225,12 +225,12 @@ impl Forward {
             return Err(PeerFault::Foreign("more identities than a connection may have"));
         }
         for command in &self.proposals.commands {
-            let origin = command.origin.ok_or(PeerFault::Foreign("nobody asked for it"))?;
+            let origin = command.origin.ok_or(PeerFault::Foreign("no client sent it"))?;
             if origin.server != server || origin.incarnation != incarnation {
                 return Err(PeerFault::Foreign("another server's connection asked for it"));
             }
             if command.identities as usize >= identities {
-                return Err(PeerFault::Foreign("nobody knows as whom"));
+                return Err(PeerFault::Foreign("its identities are unknown"));
             }
             if !command.kind.is_clients() {
                 return Err(PeerFault::Foreign("no client can ask for it"));

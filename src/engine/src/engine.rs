@@ -270,7 +270,8 @@ impl<M: Replicated> Engine<M> {
         let ticked = self.replica.machine_mut().tick(now.millis(), now.wall);
         self.replica.machine_mut().observe_tick(&ticked);
         let Ticked { expired, reaped } = ticked;
-        self.expiry_log.write(now.millis(), &expired);
+        let sessions = self.replica.machine().sequencer.machine().sessions();
+        self.expiry_log.write(now.millis(), &expired, sessions);
         for chosen in reaped {
             tracing::debug!(path = &*chosen.path, "container or TTL node expired");
         }

@@ -32,7 +32,7 @@ pub enum DecodeExtraError {
     #[error("{0}")]
     Membership(&'static str),
     /// What follows the membership is not a membership change.
-    #[error("what was begun is no list")]
+    #[error("the membership change is not a list of servers")]
     Change,
 }
 

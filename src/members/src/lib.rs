@@ -33,9 +33,20 @@ pub fn next_step<M: Machine + DerefMut<Target = Coordinator>>(
     replica.machine_mut().sequencer.reconfigure(now, wall, &seen)
 }
 
+/// A step for the log: each server with its place. A step without changes ends joint consensus.
+fn described(changes: &[(u8, Seat)]) -> String {
+    let place = |seat: &Seat| match seat {
+        Seat::Voter => "voter",
+        Seat::Learner => "learner",
+        Seat::None => "removed",
+    };
+    let each: Vec<String> = changes.iter().map(|(server, seat)| format!("{server}={}", place(seat))).collect();
+    if each.is_empty() { "leave joint consensus".to_owned() } else { each.join(" ") }
+}
+
 /// Proposes a step that [`next_step`] gave. If Raft rejects it, the sequencer is informed, and decides anew.
 pub fn propose_step<M: Machine + DerefMut<Target = Coordinator>>(replica: &mut Replica<M>, proposal: Proposal) {
-    tracing::info!(changes = ?proposal.changes, "membership change proposed");
+    tracing::info!(changes = described(&proposal.changes), "membership change proposed");
     if let Err(error) = replica.propose_conf_change(conf_change(proposal)) {
         tracing::warn!("membership change rejected: {error}");
         replica.machine_mut().sequencer.reconfigure_failed();

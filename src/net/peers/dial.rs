@@ -78,7 +78,7 @@ pub(crate) struct Dialler {
 }
 
 /// What is said of a host where [`exposes`] is true.
-pub(crate) const EXPOSED: &str = "what servers say to each other would cross the network unencrypted; set ensemble.tls_cert, \
+pub(crate) const EXPOSED: &str = "the messages of the servers would cross the network unencrypted; set ensemble.tls_cert, \
                                   tls_key and tls_ca, or both ensemble.secret_file and ensemble.allow_plaintext = true";
 
 /// Whether connections that are as these may not be had by way of that address: the rule of the configuration, for
@@ -291,8 +291,8 @@ impl Dialler {
         let mut seal = [0; SEAL_BYTES];
         let have = self.exchange(channel, &[], &mut seal, deadline, outbox)?;
         if have < SEAL_BYTES || !secret.is_sealed(said, &answer, &seal) {
-            let words = "it does not hold this ensemble's secret; give all servers the same ensemble.secret_file, and look who \
-                         listens there";
+            let words = "it does not hold this ensemble's secret; give all servers the same ensemble.secret_file, or \
+                         stop the other program there";
             return Err(words.to_owned().into());
         }
         Ok((answer, Some(secret.frame_key(said, &answer))))
@@ -370,7 +370,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 
 fn refused(error: &io::Error) -> String {
     match error.kind() {
-        ErrorKind::ConnectionRefused => "nobody listens there; start it, or correct its address".to_owned(),
+        ErrorKind::ConnectionRefused => "connection refused; start that server, or correct its address".to_owned(),
         ErrorKind::TimedOut => "its host does not answer; look at the host, the network and its filters".to_owned(),
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
             "no way leads to its host now; look at the network".to_owned()

@@ -94,7 +94,7 @@ impl fmt::Display for Reason {
             Reason::Stalled => f.write_str("it takes nothing any more; look whether it is stopped or overloaded"),
             Reason::Bad(error) => write!(f, "it broke the protocol: {error}"),
             Reason::Spoke => f.write_str("it broke the protocol: it sent where it must be silent"),
-            Reason::NotUnderstood => f.write_str("it broke the protocol: what it says is not understood"),
+            Reason::NotUnderstood => f.write_str("it broke the protocol: its messages cannot be decoded"),
             Reason::QueueFull => f.write_str("it takes less than there is for it, and the queue for it is full"),
             Reason::Replaced => f.write_str("it has dialled again"),
             Reason::Stopped => f.write_str("this server ends it"),

@@ -200,7 +200,7 @@ impl PeerListener {
                         if let Some(oldest) = oldest {
                             self.inbound.swap_remove(oldest);
                         }
-                        let reason = "too many connections have said no handshake, the oldest is closed; look who dials here \
+                        let reason = "too many connections have sent no handshake, the oldest is closed; find the program that dials this port \
                                       (this port is for servers of the ensemble alone)";
                         self.complain(reason, &from.to_string());
                     }
@@ -297,7 +297,7 @@ impl PeerListener {
             return Some((Admission::WrongCertificate, reason));
         }
         if place.shut_until.is_some_and(|until| Instant::now() < until) {
-            return Some((Admission::Busy, "what it said was not understood; it may try again soon".to_owned()));
+            return Some((Admission::Busy, "its messages could not be decoded; it may try again soon".to_owned()));
         }
         let current = place.current.as_ref().filter(|current| !current.handle.is_over());
         if let Some(current) = current

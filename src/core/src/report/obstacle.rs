@@ -84,7 +84,7 @@ impl Obstacle {
             Self::NoLeader => "it knows no leader",
             Self::LeaderNotConnected => "it is not connected to the leader",
             Self::HandingOver => "the leader is handing over",
-            Self::NoProgress => "what it sends to the leader does not come back",
+            Self::NoProgress => "the writes that it forwards to the leader are not applied here",
         }
     }
 }

@@ -391,7 +391,7 @@ fn peers_come_by_way_of_another_port_too() {
 fn nobody_there_is_said_once_and_dialled_on() {
     let free = port(&listener());
     let server = Server::start(1, 11, listener(), vec![address(2, free)], |_| ());
-    logged(&[" INFO ", &format!("127.0.0.1:{free}"), "is not reached yet", "nobody listens there; start it"]);
+    logged(&[" INFO ", &format!("127.0.0.1:{free}"), "is not reached yet", "connection refused; start that server"]);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("it is free");
     let _socket = Fake { listener }.welcome();
     server.up(Direction::Out);
