@@ -165,7 +165,8 @@ pub(crate) fn check(draft: &mut Draft) {
     if voters == 2 {
         draft.warn("of two participants none may fail; an ensemble needs three".to_owned());
     } else if voters > 2 && voters.is_multiple_of(2) {
-        draft.warn(format!("{voters} participants tolerate no more failures than {}; choose an odd number", voters - 1));
+        draft
+            .warn(format!("{voters} participants tolerate no more failures than {}; choose an odd number", voters - 1));
     }
     let exposed = config.exposed();
     let has_secret = !ensemble.secret_file.as_os_str().is_empty();

@@ -185,13 +185,13 @@ def test_a_damaged_snapshot_that_cannot_be_put_aside_does_not_end_a_scrub(new_se
             client.create(f"/n{number}", b"x" * 900_000)
         (data / "damaged").write_bytes(b"a file where the directory is to be")
         damage(snapshots(server)[0])
-        wait_until(lambda: "cannot be put into the directory" in server.log(), "it is found")
+        wait_until(lambda: "cannot be moved into the directory" in server.log(), "it is found")
         with open(sorted(data.glob("log-*"))[-3], "r+b") as file:
             file.seek(2 * MIB)
             file.write(b"XXXX")
         wait_until(lambda: "takes the place of the log" in server.log(), "the log is looked at")
         scrubbed(server, "scrub complete")
-    equal(server.log().count("cannot be put into the directory"), 1, "lines")
+    equal(server.log().count("cannot be moved into the directory"), 1, "lines")
     equal(server.stop(), 0, "exit code")
 
 

@@ -141,12 +141,13 @@ impl Serving {
                 if lasts && due {
                     self.logged = Some((obstacle, now));
                     let seconds = now.since(self.since) / 1000;
-                    tracing::warn!(
-                        reason = obstacle.word(),
-                        seconds,
-                        "this server accepts no sessions and no writes: {}",
-                        obstacle.sentence()
-                    );
+                    let (reason, sentence) = (obstacle.word(), obstacle.sentence());
+                    // As at each first start, and until a server is added to an ensemble.
+                    if obstacle == Obstacle::NoData && now.since(self.since) < AGAIN_MS {
+                        tracing::info!(reason, seconds, "this server waits for data: {sentence}");
+                    } else {
+                        tracing::warn!(reason, seconds, "this server accepts no sessions and no writes: {sentence}");
+                    }
                 }
             }
         }

@@ -102,13 +102,15 @@ pub(crate) struct Failure {
     pub(crate) words: String,
     /// As where the peer's process does not run, or has just ended.
     pub(crate) is_ordinary: bool,
+    /// The peer's list of servers lacks this one: it waits for a reconfig.
+    pub(crate) is_unlisted: bool,
     /// No name of the peer resolved.
     pub(crate) is_unresolved: bool,
 }
 
 impl From<String> for Failure {
     fn from(words: String) -> Failure {
-        Failure { words, is_ordinary: false, is_unresolved: false }
+        Failure { words, is_ordinary: false, is_unlisted: false, is_unresolved: false }
     }
 }
 
@@ -170,9 +172,8 @@ impl Dialler {
                 continue;
             }
             let connected = connect(address).map_err(|error| Failure {
-                words: refused(&error),
                 is_ordinary: error.kind() == ErrorKind::ConnectionRefused,
-                is_unresolved: false,
+                ..Failure::from(refused(&error))
             });
             let done = connected.and_then(|socket| self.greet(peer, socket, outbox));
             match done {
@@ -249,9 +250,9 @@ impl Dialler {
         }
         refusal(answer.verdict, self.own, &self.cluster).map_or(Ok(()), |reason| {
             Err(Failure {
-                words: reason,
                 is_ordinary: matches!(answer.verdict, Admission::Busy | Admission::Duplicate),
-                is_unresolved: false,
+                is_unlisted: answer.verdict == Admission::NotConfigured,
+                ..Failure::from(reason)
             })
         })
     }
@@ -306,7 +307,7 @@ impl Dialler {
         answer: &mut [u8],
         deadline: Instant,
         outbox: &PeerOutbox,
-    ) -> Result<usize, String> {
+    ) -> Result<usize, Failure> {
         let (mut written, mut have) = (0, 0);
         while have < answer.len() {
             let done = if written < handshake.len() {
@@ -333,7 +334,7 @@ impl Dialler {
         to_write: bool,
         deadline: Instant,
         outbox: &PeerOutbox,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         match error.kind() {
             ErrorKind::Interrupted => return Ok(()),
             ErrorKind::WouldBlock => {}
@@ -341,11 +342,12 @@ impl Dialler {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err("it does not answer the handshake; look whether it is a server of this version".to_owned());
+            let words = "it does not answer the handshake; check that it is a server of this version";
+            return Err(words.to_owned().into());
         }
         wait(channel.socket(), to_write, outbox.bell.outer(), Some(left)).map_err(|error| error.to_string())?;
         if outbox.is_stopping() {
-            return Err("this server stops".to_owned());
+            return Err("this server stops".to_owned().into());
         }
         Ok(())
     }
@@ -379,17 +381,14 @@ fn refused(error: &io::Error) -> String {
     }
 }
 
-fn broken(error: &io::Error, encrypted: bool) -> String {
+/// The connection failed before the answer. As with a peer that closes it, the peer's process may have just ended.
+fn broken(error: &io::Error, encrypted: bool) -> Failure {
+    let is_closed =
+        matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe);
     match tls::sentence(error) {
-        Some(sentence) => sentence,
-        None if matches!(
-            error.kind(),
-            ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
-        ) =>
-        {
-            unanswered(&[], encrypted)
-        }
-        None => error.to_string(),
+        Some(sentence) => sentence.into(),
+        None if is_closed => Failure { is_ordinary: true, ..Failure::from(unanswered(&[], encrypted)) },
+        None => error.to_string().into(),
     }
 }
 
@@ -427,7 +426,10 @@ fn refusal(verdict: Admission, own: NodeId, cluster: &ClusterName) -> Option<Str
         }
         Admission::WrongServer => "it is another server; correct its address or id".to_owned(),
         Admission::NotConfigured => {
-            format!("it does not know a server {}; give all servers the same list, or let it in with reconfig", own.0)
+            format!(
+                "its list of servers lacks server {}; add it with reconfig, or give all servers the same list",
+                own.0
+            )
         }
         Admission::Duplicate => format!(
             "another process with the id {} is connected to it; look for a second server with this id (after the \

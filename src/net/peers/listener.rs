@@ -33,6 +33,10 @@ use crate::net::peers::tls::{self, Tls};
 use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::Bell;
 
+/// The reason for which a server that is not in the list is refused.
+const UNLISTED: &str =
+    "the list of servers here lacks it; add it with reconfig, give all servers the same list, or stop it";
+
 /// What the listener has of one peer.
 pub(crate) struct KnownPeer {
     pub(crate) address: PeerAddress,
@@ -287,9 +291,7 @@ impl PeerListener {
         }
         let Some(place) = self.places.get(&NodeId(handshake.from.into())) else {
             self.generations.knocked(NodeId(handshake.from.into()), handshake.generation);
-            let reason =
-                "this server does not know it; give all servers the same list, or let it in with reconfig".to_owned();
-            return Some((Admission::NotConfigured, reason));
+            return Some((Admission::NotConfigured, UNLISTED.to_owned()));
         };
         if let Some(connection) = inbound.channel.tls()
             && let Err(reason) = tls::is_for(connection, &place.address)
@@ -395,7 +397,10 @@ impl PeerListener {
 
     /// Logs a refusal, unless there were many of this kind lately.
     fn complain_of(&mut self, kind: &'static str, who: &str, reason: &str) {
-        if let Some(times) = self.complaints.entry(kind).or_default().again(Instant::now()) {
+        let Some(times) = self.complaints.entry(kind).or_default().again(Instant::now()) else { return };
+        if reason == UNLISTED {
+            tracing::info!(from = who, times, "a server that is not a member connects: {reason}");
+        } else {
             tracing::warn!(from = who, times, "a connection to the port for servers is refused: {reason}");
         }
     }

@@ -243,7 +243,10 @@ impl Complaints {
         if self.reason != *reason {
             (self.reason, self.complaint) = (reason.clone(), Complaint::default());
         }
-        if let Some(times) = self.complaint.again(now) {
+        let Some(times) = self.complaint.again(now) else { return };
+        if failure.is_unlisted {
+            tracing::info!(peer = peer.id.0, %at, times, "this server waits to be added to the ensemble: {reason}");
+        } else {
             tracing::warn!(peer = peer.id.0, %at, times, "the peer is not reached, retrying: {reason}");
         }
     }

@@ -173,8 +173,8 @@ fn whoever_is_not_meant_is_refused_and_both_logs_say_why() {
         "it is of the cluster blue, this server of corral",
     );
     check(&|handshake| handshake.to = 3, Admission::WrongServer, "it means server 3, this is server 1");
-    check(&|handshake| handshake.from = 9, Admission::NotConfigured, "this server does not know it");
-    check(&|handshake| handshake.from = 1, Admission::NotConfigured, "this server does not know it");
+    check(&|handshake| handshake.from = 9, Admission::NotConfigured, "the list of servers here lacks it");
+    check(&|handshake| handshake.from = 1, Admission::NotConfigured, "the list of servers here lacks it");
 }
 
 /// A server of this generation, and how often it was told that there is a later one.
@@ -241,7 +241,7 @@ fn the_answers_are_understood() {
     let verdicts = [
         (Admission::WrongCluster, "it is not of the cluster corral; give all servers"),
         (Admission::WrongServer, "it is another server; correct its address or id"),
-        (Admission::NotConfigured, "it does not know a server 1"),
+        (Admission::NotConfigured, "its list of servers lacks server 1"),
         (Admission::Duplicate, "another process with the id 1 is connected to it"),
         (Admission::Busy, "it is still busy with this server's last connection"),
         (Admission::WrongCertificate, "this server's certificate is not for the host"),
