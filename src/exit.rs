@@ -33,26 +33,26 @@ macro_rules! exit_codes {
 exit_codes! {
     /// Done, or stopped in good order by SIGTERM or SIGINT.
     Ok = 0,
-    /// Something failed that has no code of its own; the sentence on standard error says what.
+    /// Another failure. Standard error names it.
     Internal = 1,
-    /// The command line is not understood; nothing was started.
+    /// The command line is not understood. Nothing was started.
     Usage = 2,
-    /// The configuration is wrong: unknown key, wrong type, out of range, contradictory, or a file that is none.
-    /// Correct the named line.
+    /// The configuration is wrong: an unknown key, a wrong type, a value out of range, a contradiction, or no
+    /// configuration file. Correct the named line.
     Config = 3,
     /// The data directory is in use by another running server.
     DataDirLocked = 4,
-    /// The data directory belongs to another program, another server id or cluster, or a newer
-    /// version; or to a server that runs alone where an ensemble is configured, or the other way round; or it is
-    /// older than the rescue that another server's data come from. Choose another directory, or see `corral rescue`.
+    /// The data directory belongs to another program, server id, cluster, or a newer version. Or a standalone
+    /// server's data are used in an ensemble, or the reverse. Or they are older than a rescue of this ensemble.
+    /// Choose another directory, or see `corral rescue`.
     DataDirForeign = 5,
-    /// Stored data is damaged; the sentence names file and offset. Nothing was changed on disk.
+    /// Stored data is damaged. The sentence names file and offset. Nothing was changed on disk.
     DataDamaged = 6,
     /// The disk refused a file operation other than a sync: missing permission, no space, read-only file system. Also
     /// when SIGTERM found writes that waited for space: they were never answered, and are not done.
     StorageUnavailable = 7,
-    /// A sync to disk failed; the server stopped at once because nothing written since then can be trusted. Restart
-    /// replays what is truly on disk; look at the disk first.
+    /// A sync to disk failed, and the server stopped at once. Check the disk first. A restart replays the data on
+    /// disk.
     SyncFailed = 8,
     /// The client address, or that for the other servers, cannot be listened on: port in use, address not on this host,
     /// or no permission.
@@ -63,11 +63,11 @@ exit_codes! {
     MemlockTooLow = 11,
     /// RLIMIT_NOFILE is too low to start.
     NofileTooLow = 12,
-    /// The watchdog found a core that slept without progress for `runtime.watchdog_exit_ms`; restart the server.
+    /// The watchdog found a core that slept without progress for `runtime.watchdog_exit_ms`. Restart the server.
     WatchdogFrozen = 13,
-    /// A page of a mapped file could not be read or written: the file was cut off under the running server, or the disk
-    /// failed or is full; standard error names file and offset. Look at the disk and restart the server: it checks its
-    /// files first.
+    /// A page of a mapped file could not be read or written. The file was truncated under the running server, or
+    /// the disk failed or is full. Standard error names file and offset. Check the disk and restart the server:
+    /// it checks its files first.
     MappedPageLost = 14,
 }
 
@@ -84,7 +84,7 @@ impl ExitCode {
 pub(crate) struct Fault {
     /// The code the process leaves with; never `Ok`.
     pub(crate) code: ExitCode,
-    /// What happened and what to do; may span lines when several things are wrong at once.
+    /// What happened and what to do. May span lines when several things are wrong at once.
     pub(crate) sentence: String,
 }
 

@@ -250,6 +250,10 @@ fn data_dir(path: &Path) -> Result<(), Fault> {
 /// Files are made there while the server runs, and not only at the start.
 fn writable(path: &Path) -> Result<(), Fault> {
     use rustix::fs::{Access, access};
+    if path.exists() && !path.is_dir() {
+        let sentence = format!("{} is not a directory; give another path with --data-dir or --log-dir", path.display());
+        return Err(Fault::new(ExitCode::StorageUnavailable, sentence));
+    }
     match access(path, Access::WRITE_OK | Access::EXEC_OK) {
         Err(error) if matches!(error, rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS) => {
             let sentence = format!("{}: {error}; this server's user must be able to make files there", path.display());

@@ -38,6 +38,12 @@ fn help_teaches() {
     check(dir.path(), &["--help"], 0, &parts);
     check(dir.path(), &[], 2, &parts);
     check(dir.path(), &["serve", "--help"], 0, &["--config", "--data-dir", "--client-addr", "--shards", "--log-level"]);
+    for command in
+        ["serve", "check-config", "rescue", "snapshot inspect", "log dump", "protocol", "bench", "bench idle"]
+    {
+        let words: Vec<&str> = ["help"].into_iter().chain(command.split(' ')).collect();
+        check(dir.path(), &words, 0, &["Usage:", "Examples", &format!("corral {command}")]);
+    }
     check(dir.path(), &["snapshot"], 2, &["inspect"]);
     check(dir.path(), &["version"], 0, &["corral 0.", "ZooKeeper 3.9"]);
     check(dir.path(), &["--version"], 0, &["corral 0."]);

@@ -40,9 +40,37 @@ Next:
   corral bench --op mix                          measure a running server
 ";
 
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  corral serve                                          data in ./data, clients on 127.0.0.1:2181
+  corral serve --config /etc/corral/corral.toml         a TOML file or a zoo.cfg
+  corral serve --set 'commands.four_letter_whitelist=[\"*\"]'
+  RUST_LOG=info,corral_engine=debug corral serve        more log lines of one module";
+
+const CHECK_CONFIG_EXAMPLES: &str = "\
+Examples:
+  corral check-config --config zoo.cfg                  effective values, and every problem
+  corral check-config --template > corral.toml          a file with every key
+  corral check-config --set limits.connections_max=10   try a value";
+
+const RESCUE_EXAMPLES: &str = "\
+Examples, with the server stopped:
+  corral rescue --config /etc/corral/corral.toml        print the zxid of its data, and change nothing
+  corral rescue --config /etc/corral/corral.toml --yes  make it the only voter";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  corral snapshot inspect data                          all snapshots of a data directory
+  corral snapshot inspect data/image-0000000100000005-0000000000000007.img";
+
+const DUMP_EXAMPLES: &str = "\
+Examples:
+  corral log dump data | tail -1                        whether the log is whole, and where it ends
+  corral log dump data | grep ' delete /config'         the sessions that deleted these znodes";
+
 /// The command line of `corral`.
 #[derive(Parser)]
-#[command(name = "corral", version, about = ABOUT, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "corral", version, about = ABOUT, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -51,8 +79,10 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Run the server in the foreground until SIGTERM or SIGINT
+    #[command(after_help = SERVE_EXAMPLES)]
     Serve(serve::Arguments),
     /// Print the effective configuration, where each value came from, and the plan of cores; change nothing
+    #[command(after_help = CHECK_CONFIG_EXAMPLES)]
     CheckConfig(check_config::Arguments),
     /// Inspect snapshots
     #[command(subcommand)]
@@ -61,10 +91,12 @@ enum Command {
     #[command(subcommand)]
     Log(LogCommand),
     /// Make one stopped server the only voter with its data, when a majority of the servers is lost permanently
+    #[command(after_help = RESCUE_EXAMPLES)]
     Rescue(rescue::Arguments),
     /// Put a load on a server, this one or another, and measure it
     Bench(Box<bench::Arguments>),
     /// Print every operation of the wire protocol and how this server differs, in Markdown
+    #[command(after_help = "Examples:\n  corral protocol > protocol.md")]
     Protocol,
     /// Print the version
     Version,
@@ -73,12 +105,14 @@ enum Command {
 #[derive(Subcommand)]
 enum SnapshotCommand {
     /// Check a snapshot file, or all of a data directory, and print header, sections and checksums
+    #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(snapshot::Arguments),
 }
 
 #[derive(Subcommand)]
 enum LogCommand {
     /// Print every record of a log directory, below each entry the operations asked for, and where the log ends
+    #[command(after_help = DUMP_EXAMPLES)]
     Dump(log::Arguments),
 }
 

@@ -72,7 +72,7 @@ pub(crate) const ROW_KEYS: &[RowKey] = &[
         kind: CoreRole::KIND,
         unit: "",
         limits: Limits::NONE,
-        doc: "What runs there. Required. Exactly one row runs the consensus actor, at least one a shard.",
+        doc: "The actors on that CPU. Required. Exactly one row runs the consensus actor, at least one a shard.",
         set: |row, raw, limits| CoreRole::parse(raw, limits).map(|role| row.role = role),
     },
     RowKey {

@@ -18,7 +18,7 @@ use crate::config::value::{ConsensusPlacement, Field, Limits, LogLevel, Raw, Rej
 pub(crate) struct Key {
     /// The TOML section, such as `server`.
     pub(crate) section: &'static str,
-    /// Section and name, such as `server.data_dir`; unique.
+    /// Section and name, such as `server.data_dir`. Unique.
     pub(crate) path: &'static str,
     /// What the key does, one paragraph of Markdown.
     pub(crate) doc: &'static str,
@@ -60,7 +60,7 @@ macro_rules! sections {
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) struct Config {
             $( $(#[doc = $sdoc])+ pub(crate) $section: $Section, )+
-            /// The per-core table; empty = the plan is derived from the CPUs. See `Config::core_plan`.
+            /// The per-core table. Empty = the plan is derived from the CPUs. See `Config::core_plan`.
             pub(crate) cores: Vec<CoreRow>,
         }
 
@@ -117,17 +117,18 @@ sections! {
         /// Directory of the snapshots and, unless `server.log_dir` says otherwise, of the log. Created if
         /// missing.
         data_dir: PathBuf = PathBuf::from("./data"), NONE, "";
-        /// Directory of the log; a disk of its own lowers write latency. Empty = `server.data_dir`.
+        /// Directory of the log. A disk of its own lowers write latency. Empty = `server.data_dir`.
         log_dir: PathBuf = PathBuf::new(), NONE, "";
-        /// Address and port for clients. The default serves this host only; `[::]:2181` serves every
-        /// network, IPv4 and IPv6, and `0.0.0.0:2181` every IPv4 network. Port 0 lets the kernel choose; the log tells which.
+        /// Address and port for clients. The default serves this host only. `[::]:2181` serves every network,
+        /// IPv4 and IPv6, and `0.0.0.0:2181` every IPv4 network. Port 0 lets the kernel choose. The log tells
+        /// which.
         client_addr: SocketAddr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 2181), NONE, "";
         /// ZooKeeper's basic time unit: sessions are expired on its multiples, and the session timeout bounds derive
         /// from it.
         tick_time_ms: u32 = 2000, range(10, 600_000), "ms";
-        /// Number of this server, the highest byte of the session ids it issues. In an ensemble it is the ID of this
-        /// server in
-        /// `ensemble.servers`; if it is not configured then, the file `myid` in the data directory holds it.
+        /// Number of this server, the highest byte of the session ids it issues. In an ensemble it is the ID
+        /// of this server in `ensemble.servers`. If the key is not set there, the file `myid` in the data
+        /// directory holds it.
         server_id: u8 = 1, range(1, 254), "";
         /// How much is logged to standard error.
         log_level: LogLevel = LogLevel::Info, NONE, "";
@@ -135,11 +136,11 @@ sections! {
     /// The servers that answer together. With none or one of them a server runs alone, and the rest of this section
     /// means nothing.
     ensemble: Ensemble {
-        /// All servers at the first start, this one among them, the same on each: `"ID=HOST:PORT[:ROLE][;CLIENT]"`. The
-        /// port is for the other servers; a second one, as ZooKeeper's files have it, is taken and not used. ROLE is
-        /// `participant` (the default) or `observer`. CLIENT is `PORT` or `HOST:PORT`, where clients reach it. The ID
-        /// of this server is
-        /// `server.server_id`, or what the file `myid` in the data directory holds.
+        /// All servers at the first start, this one among them, the same on each:
+        /// `"ID=HOST:PORT[:ROLE][;CLIENT]"`. The port is for the other servers. A second port, as in
+        /// ZooKeeper's files, is ignored. ROLE is `participant` (the default) or `observer`. CLIENT is `PORT`
+        /// or `HOST:PORT`, where clients reach it. The ID of this server is `server.server_id`, or the
+        /// content of the file `myid` in the data directory.
         servers: Members = Members::default(), NONE, "";
         /// Name of the ensemble. Servers of another name are refused, so that two ensembles cannot mix by a wrong
         /// address.
@@ -147,51 +148,51 @@ sections! {
         /// Address and port to listen on for the other servers. Empty = the host and port of this server in
         /// `ensemble.servers`.
         peer_addr: Option<SocketAddr> = None, NONE, "";
-        /// How often the leader lets the others hear of it when there is nothing else to say.
+        /// Interval of the leader's heartbeats when it sends nothing else.
         heartbeat_ms: u32 = 40, range(5, 60_000), "ms";
-        /// A follower that hears nothing of the leader for this long, up to twice this, calls an election. At least
-        /// twice `ensemble.heartbeat_ms`, and at most 100000 times. A leader whose process ends is replaced at once, without this time.
+        /// A follower without a message of the leader for this time, up to twice this time, starts an
+        /// election. At least twice `ensemble.heartbeat_ms`, and at most 100000 times. If the leader's
+        /// process ends, the election starts at once.
         election_ms: u32 = 160, range(20, 600_000), "ms";
-        /// So long a server without a leader keeps its clients waiting: connections stay, reads are served, writes and
-        /// new sessions wait. Then it closes all connections and every new one, so that clients find a server with a
-        /// leader; a session's connection is closed earlier, after two thirds of its timeout. 0 = 20 x
+        /// Time for which a server without a leader keeps its clients: reads are served, writes and new
+        /// sessions wait. Then it closes all connections, so that clients find a server with a leader. The
+        /// connection of a session with a short timeout is closed after two thirds of that timeout. 0 = 20 x
         /// `ensemble.election_ms`.
         hold_ms: u32 = 0, range(0, 600_000), "ms";
         /// Bytes of applied log entries that are kept in memory, also over a restart. A server that lags by less is sent
         /// these entries. A server that lags by more is sent entries from disk, if need be behind a snapshot.
         log_cache_bytes: u64 = 32 * MIB, range(MIB, 4 * GIB), "bytes";
-        /// Clients that ask for it may read while this server has no leader, after `ensemble.hold_ms`; `isro` is
-        /// answered then without being listed in `commands.four_letter_whitelist`.
+        /// Clients that ask for it may read while this server has no leader, after `ensemble.hold_ms`. `isro`
+        /// is always answered then.
         read_only: bool = false, NONE, "";
-        /// Every read waits until the leader has confirmed, with a majority, how far it must see: it shows every write
-        /// that was answered anywhere before it was sent. Those that come together share one confirmation. Otherwise a
-        /// read shows what this server has, and a client that must know sends a `sync` first.
+        /// Every read waits for a confirmation of the leader and a majority, and shows every write that was
+        /// acknowledged before the read was sent. Reads that arrive together share one confirmation.
+        /// Otherwise a read shows the state of this server, and a client can send a `sync` first.
         linearizable_reads: bool = false, NONE, "";
         /// PEM file of this server's certificate, and of those between it and the authority. It must be for
-        /// serverAuth and clientAuth, and one of its alternative names (SAN) the host of this server in
-        /// `ensemble.servers`, as ZooKeeper's quorum TLS wants it, or `server-ID`. The common name does not count. With
-        /// `tls_cert`, `tls_key` and
-        /// `tls_ca` all connections between servers are encrypted (TLS 1.3), and both sides authenticate. Empty =
-        /// no TLS.
+        /// serverAuth and clientAuth. One of its alternative names (SAN) must be the host of this server in
+        /// `ensemble.servers`, as in ZooKeeper's quorum TLS, or `server-ID`. The common name does not count.
+        /// With `tls_cert`, `tls_key` and `tls_ca` all connections between servers are encrypted (TLS 1.3),
+        /// and both sides authenticate. Empty = no TLS.
         tls_cert: PathBuf = PathBuf::new(), NONE, "";
         /// PEM file of the key of `tls_cert`, not encrypted.
         tls_key: PathBuf = PathBuf::new(), NONE, "";
         /// PEM file of the authorities that sign the certificates of all servers.
         tls_ca: PathBuf = PathBuf::new(), NONE, "";
-        /// The three files are looked at every two seconds, and read again when they have changed; otherwise only at
-        /// SIGHUP. What is read counts for connections that begin from then on.
+        /// The three files are checked every two seconds, and read again after a change. Otherwise they are
+        /// read at SIGHUP. New connections use the new files.
         tls_watch: bool = false, NONE, "";
-        /// File with the secret that all servers of the ensemble share, as `openssl rand -base64 32` makes one. Both
-        /// sides of each connection between servers prove that they hold it, and every frame is authenticated and
-        /// encrypted. Only its owner may read it (mode 0600 or 0400). One secret a line, 32 to 1024 bytes, at most 4:
-        /// the server proves itself with the first, and accepts any. It is read at the start. Empty = no secret;
-        /// servers that are all on this host may go without for a try.
+        /// File with the secret that all servers of the ensemble share, as `openssl rand -base64 32` makes
+        /// one. Both sides of each connection between servers prove that they hold it, and every frame is
+        /// authenticated and encrypted. Only its owner may read it (mode 0600 or 0400). One secret a line, 32
+        /// to 1024 bytes, at most 4: the server proves itself with the first, and accepts any. It is read at
+        /// the start. Empty = no secret, which is possible if all servers are on this host.
         secret_file: PathBuf = PathBuf::new(), NONE, "";
-        /// Servers on several hosts without TLS, but with `secret_file`: who learns the secret, also later, can read
-        /// what they said to each other. Without a secret they do not start.
+        /// Allows servers on several hosts without TLS, but with `secret_file`. A secret that becomes known,
+        /// also later, decrypts recorded traffic. Without a secret the servers do not start.
         allow_plaintext: bool = false, NONE, "";
     }
-    /// Bounds of what clients may ask for when they open a session.
+    /// Bounds of session timeouts.
     sessions: Sessions {
         /// Shortest session timeout granted. 0 = 2 x `server.tick_time_ms`.
         timeout_min_ms: u32 = 0, range(0, INT_MAX), "ms";
@@ -200,72 +201,73 @@ sections! {
         /// A connection that has not opened a session within this time is closed.
         sessionless_timeout_ms: u32 = 10_000, range(100, 3_600_000), "ms";
     }
-    /// What one client, or all together, may take. A full limit closes or stops reading the connection; nothing grows
-    /// without bound.
+    /// Limits for one client and for all clients. At a full limit the server stops reading the connection, closes
+    /// it, or refuses the request.
     limits: LimitsSection {
-        /// Longest request frame, without its length word; a longer one closes the connection (ZooKeeper's
+        /// Longest request frame, without its length word. A longer one closes the connection (ZooKeeper's
         /// `jute.maxbuffer`).
         frame_bytes_max: u32 = 1_048_575, range(1024, 64 * MIB), "bytes";
-        /// Connections of the whole server; more are closed on accept. 0 = as many as RLIMIT_NOFILE allows.
+        /// Connections of the whole server. Further ones are closed on accept. 0 = as many as RLIMIT_NOFILE
+        /// allows.
         connections_max: u32 = 0, range(0, 10_000_000), "";
-        /// Connections from one IP address, or from one IPv6 network of 64 bits; more are closed on accept. 0 = no such
-        /// limit.
+        /// Connections from one IP address, or from one IPv6 network of 64 bits. Further ones are closed on
+        /// accept. 0 = no such limit.
         connections_per_ip_max: u32 = 60, range(0, 10_000_000), "";
-        /// Requests of one connection that wait for their reply; at the limit the connection is not read until one is
-        /// answered.
+        /// Requests of one connection that wait for their reply. At the limit the connection is not read
+        /// until one is answered.
         requests_in_flight_per_connection_max: u32 = 1000, range(1, 1_000_000), "";
         /// Bytes of replies queued on one connection above which its requests are not read.
         reply_buffer_bytes_soft_max: u32 = 1_048_576, range(4 * KIB, GIB), "bytes";
         /// Bytes of replies and watch events queued on one connection above which it is closed: a client that does not
         /// read.
         reply_buffer_bytes_hard_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
-        /// Bytes of memory that all connections together hold, each shard with its share of them: replies and watch
-        /// events not sent, lists being written, requests that are not whole or that wait. A reply is weighed before it
-        /// is made: one of more than 16 KiB that does not fit waits, and its connection is not read. A client that has
-        /// more than 16 KiB to take is closed when an event is due to it. Of a large request the rest is read when
-        /// there is memory for all of it. An eighth is for connections that hold 256 KiB or less. When a request has waited 2 s, clients that take less than 256 KiB/s of what
-        /// they hold are closed, oldest first; after 0.5 s those that send less than that of a request begun. A single
-        /// reply larger than the limit is made when all others hold no more than half of it.
+        /// Bytes of memory that all connections together hold, each shard with its share of them: replies and
+        /// watch events not sent, lists being written, requests that are not whole or that wait. A reply is
+        /// weighed before it is made: one of more than 16 KiB that does not fit waits, and its connection is
+        /// not read. A client that has more than 16 KiB to take is closed when an event is due to it. Of a
+        /// large request the rest is read when there is memory for all of it. An eighth is for connections
+        /// that hold 256 KiB or less. When a request has waited 2 s, clients that take less than 256 KiB/s of
+        /// what they hold are closed, oldest first. After 0.5 s those that send less than that of a request
+        /// begun. A single reply larger than the limit is made when all others hold no more than half of it.
         reply_buffer_bytes_total_max: u64 = GIB, range(MIB, 1024 * GIB), "bytes";
-        /// Paths one connection may watch; a request that would add one more is answered THROTTLEDOP.
+        /// Paths one connection may watch. A request that would add one more is answered THROTTLEDOP.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";
-        /// Bytes of one connection's watches, each counted with 64 bytes and the length of its path; a request that
-        /// would add more is answered THROTTLEDOP.
+        /// Bytes of one connection's watches, each counted with 64 bytes and the length of its path. A
+        /// request that would add more is answered THROTTLEDOP.
         watch_bytes_per_connection_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
         /// Bytes of the watches of all connections together, counted likewise, each shard with its share of them.
         watch_bytes_total_max: u64 = 2 * GIB, range(MIB, 1024 * GIB), "bytes";
-        /// Identities one connection may prove with auth packets, its address included; one more, or more than 2 KiB of
-        /// them, closes the connection.
+        /// Identities one connection may prove with auth packets, its address included. One more, or more
+        /// than 2 KiB of them, closes the connection.
         identities_per_connection_max: u32 = 16, range(2, 64), "";
-        /// Sessions of the whole service; a connect beyond them is closed without an answer.
+        /// Sessions of the whole service. A connect beyond them is closed without an answer.
         sessions_max: u32 = 1_000_000, range(1, 10_000_000), "";
-        /// Bytes of writes that one shard has handed to consensus and that are not committed; at the limit the shard
-        /// stops reading.
+        /// Bytes of writes that one shard has handed to consensus and that are not committed. At the limit
+        /// the shard stops reading.
         inflight_bytes_per_shard_max: u64 = 64 * MIB, range(MIB, 16 * GIB), "bytes";
-        /// Writes of the whole server that may be on their way; each shard has its share of them and stops reading at
-        /// it. 0 = no such limit.
+        /// Writes of the whole server that may be on their way. Each shard has its share of them and stops
+        /// reading at it. 0 = no such limit.
         requests_in_flight_max: u32 = 0, range(0, 100_000_000), "";
-        /// A request that waited longer than this for those before it is answered THROTTLEDOP, and not done; pings,
-        /// writes and the opening and closing of sessions never are. 0 = none is.
+        /// A request that waited longer than this for those before it is answered THROTTLEDOP, and not done.
+        /// Pings, writes and the opening and closing of sessions never are. 0 = none is.
         throttled_op_wait_ms: u32 = 0, range(0, INTERVAL_MS_MAX), "ms";
         /// A request frame longer than this counts as large. 0 = none does.
         large_request_bytes: u32 = 0, range(0, 64 * MIB), "bytes";
-        /// Bytes of large writes that may be on their way, in the whole server; each shard has its share of them, and
-        /// one more closes its connection.
+        /// Bytes of large writes that may be on their way, in the whole server. Each shard has its share of
+        /// them, and one more closes its connection.
         large_requests_bytes_max: u32 = 104_857_600, range(MIB, 2 * GIB), "bytes";
     }
     /// The log: fully allocated segment files that every acknowledged write is synced to.
     log: Log {
-        /// Size of a log segment, allocated as a whole; rounded down to whole pages of 4096 bytes. At least four times
-        /// `limits.frame_bytes_max`.
+        /// Size of a log segment, allocated as a whole. Rounded down to whole pages of 4096 bytes. At least
+        /// four times `limits.frame_bytes_max`.
         segment_bytes: u64 = 64 * MIB, range(4 * MIB, GIB), "bytes";
-        /// Segments no snapshot needs any more that are kept to be used again; more are removed.
+        /// Segments that no snapshot needs, kept for reuse. Further ones are removed.
         spare_segments_max: u16 = 16, range(1, 1000), "";
         /// A sync that takes longer than this is logged as a warning.
         sync_warning_ms: u32 = 1000, range(1, 600_000), "ms";
     }
-    /// When a new snapshot is written, and how many are kept. Snapshots are written in the background;
-    /// nobody waits for them.
+    /// When a new snapshot is written, and how many are kept. Snapshots are written in the background.
     snapshot: Snapshot {
         /// No snapshot is written because of its share while the changes since the last one are fewer bytes than this.
         floor_bytes: u64 = 64 * MIB, range(MIB, 1024 * GIB), "bytes";
@@ -274,27 +276,28 @@ sections! {
         share_of_snapshot_percent: u32 = 50, range(1, 1000), "percent";
         /// A snapshot is written after this many transactions. 0 = not because of their number.
         txns_max: u64 = 0, range(0, 1 << 48), "transactions";
-        /// A snapshot is written when the log since the last one reaches this size and the share of the snapshot's,
-        /// which bounds the replay at a restart. Writes that take long to apply count for as many bytes as ordinary
-        /// ones of that time. 0 = never because of the log.
+        /// A snapshot is written when the log since the last one reaches this size and its share of the
+        /// snapshot's size. This bounds the replay at a restart. Writes that take long to apply count for as
+        /// many bytes as ordinary ones of that time. 0 = never because of the log.
         log_bytes_max: u64 = 128 * MIB, range(0, 1024 * GIB), "bytes";
-        /// Two snapshots are never begun closer together than this, except on request, at shutdown, when writing has
-        /// become calm (`calm_ms`), and after a quarter of it when the changes have outgrown the share eight times.
+        /// Least time between the starts of two snapshots, except on request, at shutdown, when writing has
+        /// become calm (`calm_ms`), and after a quarter of it when the changes have outgrown the share eight
+        /// times.
         interval_min_ms: u64 = 10_000, range(0, INTERVAL_MS_MAX), "ms";
         /// When writing has fallen below an eighth of what it was, for this long, a snapshot that is due is written
         /// without waiting for `interval_min_ms`. 0 = it waits.
         calm_ms: u64 = 1000, range(0, INTERVAL_MS_MAX), "ms";
         /// A snapshot is written at least this often if anything changed. 0 = not because of time.
         interval_max_ms: u64 = 3_600_000, range(0, INTERVAL_MS_MAX), "ms";
-        /// Snapshots kept; older ones and the log before them are removed.
+        /// Snapshots kept. Older ones and the log before them are removed.
         snapshots_retained: u32 = 3, range(1, 10_000), "";
-        /// Whether old snapshots and log segments are removed at all; false keeps everything for ever.
+        /// Whether old snapshots and log segments are removed at all. False keeps everything for ever.
         purge: bool = true, NONE, "";
     }
-    /// The scrubber reads every snapshot file and every sealed log segment in the background and compares them with
-    /// their checksums. A server of an ensemble whose served snapshot is damaged stops serving and takes the state from
-    /// another server. One that runs alone ends with exit code 6. A damaged snapshot that is not served is moved into
-    /// the directory `damaged`.
+    /// The scrubber reads every snapshot file and every sealed log segment in the background and compares them
+    /// with their checksums. If the served snapshot is damaged, a member of an ensemble stops serving and
+    /// installs another server's snapshot. A standalone server ends with exit code 6. A damaged snapshot that is
+    /// not served is moved into the directory `damaged`.
     scrub: Scrub {
         /// Time from the start of the server, or the end of a scrub, to the beginning of the next one. 0 = never. A
         /// start checks the snapshot that it serves, but not older ones and not the whole log.
@@ -304,11 +307,11 @@ sections! {
     }
     /// ZooKeeper's four-letter commands on the client port.
     commands: Commands {
-        /// Commands that are executed; `"*"` stands for all. `srvr` always is. ZooKeeper's own default is kept:
-        /// monitors that use `ruok`, `stat` or `mntr` need them listed.
+        /// Commands that are executed. `"*"` stands for all. `srvr` always is. ZooKeeper's own default is
+        /// kept: monitors that use `ruok`, `stat` or `mntr` need them listed.
         four_letter_whitelist: FourLetterCommands = FourLetterCommands::zookeeper_default(), NONE, "";
     }
-    /// How containers that have become empty, and TTL nodes whose time is over, are deleted.
+    /// Deletion of empty containers and expired TTL nodes.
     containers: Containers {
         /// How often they are looked for.
         check_interval_ms: u64 = 60_000, range(100, INTERVAL_MS_MAX), "ms";
@@ -322,54 +325,54 @@ sections! {
         /// Container and TTL znodes. ZooKeeper's own default is off, and off it is with a zoo.cfg that does not name
         /// it.
         extended_types: bool = true, NONE, "";
-        /// Quotas are enforced; otherwise exceeding one is only logged.
+        /// Quotas are enforced. Otherwise exceeding one is only logged.
         enforce_quota: bool = false, NONE, "";
         /// Clients may change the membership with `reconfig`, if they may write `/zookeeper/config`. A server that is
         /// alone refuses all the same, with UNIMPLEMENTED instead of RECONFIGDISABLED.
         reconfig: bool = false, NONE, "";
-        /// `reconfig` must leave two servers with a vote; otherwise one is enough.
+        /// `reconfig` must leave two servers with a vote. Otherwise one is enough.
         two_voters: bool = true, NONE, "";
-        /// ClickHouse Keeper's operations 500 to 507 are served, and `/keeper` tells its clients so; nobody may write
-        /// there.
+        /// ClickHouse Keeper's operations 500 to 507 are served, and `/keeper` shows that to clients. No
+        /// client may write there.
         keeper_extensions: bool = false, NONE, "";
     }
-    /// Who may do what.
+    /// Access control.
     security: Security {
         /// No ACL is ever checked.
         skip_acl: bool = false, NONE, "";
         /// The superuser's digest, `super:` and the base64 SHA-1 as ZooKeeper's DigestAuthenticationProvider prints it.
         /// Empty = none.
         super_digest: Secret = Secret::default(), NONE, "";
-        /// Whatever a connection asks for before it has proven a digest user, pings too, is answered
+        /// Every request before authentication as a digest user, also a ping, is answered
         /// SESSIONCLOSEDREQUIRESASLAUTH (-124), and the connection is closed.
         enforce_digest: bool = false, NONE, "";
-        /// ACLs may name SASL users (scheme `sasl`). This version proves nobody to be one: such entries grant nothing
-        /// yet, but are kept.
+        /// ACLs may name SASL users (scheme `sasl`). This version authenticates no such user, so these
+        /// entries are kept and grant nothing.
         sasl_acls: bool = false, NONE, "";
-        /// ACLs may name the subjects of client certificates (scheme `x509`). This version proves nobody to be one:
-        /// such entries grant nothing yet, but are kept.
+        /// ACLs may name the subjects of client certificates (scheme `x509`). This version authenticates no
+        /// such user, so these entries are kept and grant nothing.
         x509_acls: bool = false, NONE, "";
     }
-    /// Threads and their timing. The defaults are measured; change them only with a measurement.
+    /// Threads and their timing. The defaults are measured. Change them only with a measurement.
     runtime: Runtime {
         /// Shard executors, each with its share of the connections. 0 = derived from the CPUs. More shards than CPUs
         /// are allowed.
         shards: u16 = 0, range(0, 1024), "";
         /// Where the consensus actor runs.
         consensus_placement: ConsensusPlacement = ConsensusPlacement::Auto, NONE, "";
-        /// How clients' sockets are served: `ring` by an io_uring of each shard's own (Linux 6.1), `stream` by the
-        /// runtime's sockets, `auto` by a ring where the kernel can.
+        /// Sockets of clients: `ring` is an io_uring for each shard (Linux 6.1), and `stream` the runtime's
+        /// sockets. `auto` is a ring if the kernel supports it.
         transport: TransportChoice = TransportChoice::Auto, NONE, "";
-        /// Entries of each executor's io_uring; below 1024 the runtime can stall. A shard's own ring gives the kernel a
-        /// quarter as many requests in one call.
+        /// Entries of each executor's io_uring. Below 1024 the runtime can stall. A shard's own ring gives
+        /// the kernel a quarter as many requests in one call.
         ring_depth: u32 = 1024, range(1024, 32_768), "entries";
-        /// Bytes of registered I/O memory per executor; counts against RLIMIT_MEMLOCK. Only `transport = "stream"` uses
-        /// it, and does without where it is used up.
+        /// Bytes of registered I/O memory per executor. Counts against RLIMIT_MEMLOCK. Only `transport =
+        /// "stream"` uses it, and does without where it is used up.
         io_memory_bytes: u32 = 65_536, range(64 * KIB, GIB), "bytes";
         /// How long one turn may work before it must look at the sockets again.
         turn_budget_us: u32 = 250, range(10, 100_000), "us";
-        /// How long a shard that has had traffic goes on looking for more before it sleeps: lower latency for a CPU
-        /// that is then never idle under traffic. Only where the sockets are served by a ring.
+        /// Time for which a shard polls after traffic before it sleeps. It lowers latency, and keeps the CPU
+        /// busy under traffic. Only where the sockets are served by a ring.
         poll_us: u32 = 0, range(0, 2000), "us";
         /// First rung of the heartbeat timers while there is work.
         heartbeat_busy_ms: u32 = 5, range(1, 1000), "ms";
@@ -378,9 +381,8 @@ sections! {
         /// The watchdog logs a core that made no progress for this long, and sends it a wake-up signal. At least five times
         /// `runtime.heartbeat_idle_ms`.
         watchdog_frozen_ms: u32 = 250, range(100, 600_000), "ms";
-        /// The watchdog ends the process when a core made no progress and was asleep for this long; never while it
-        /// works. Above
-        /// `runtime.watchdog_frozen_ms`.
+        /// The watchdog ends the process when a core made no progress and was asleep for this long. Never
+        /// while it works. Above `runtime.watchdog_frozen_ms`.
         watchdog_exit_ms: u32 = 10_000, range(200, 3_600_000), "ms";
     }
 }

@@ -36,6 +36,8 @@ use value::{LogLevel, Raw, Rejection};
 /// Log segments are made of whole pages of this size.
 const PAGE_BYTES: u64 = 4096;
 
+/// Default of `ensemble.hold_ms`, in election timeouts.
+const HOLD_ELECTIONS: u32 = 20;
 /// How much larger than a request a log segment must be.
 const FRAMES_PER_SEGMENT_MIN: u64 = 4;
 /// Heartbeats of an idle executor that are missed before the watchdog takes it for frozen, at least (decision 7).
@@ -188,7 +190,9 @@ fn require(draft: &mut Draft, path: &str, zoo_key: &str, flag: &str) {
     let failed_already = draft.problems.iter().any(|problem| {
         problem.key.starts_with(zoo_key) || problem.key.starts_with("server.") && problem.rejection.unresolved.is_some()
     });
-    if draft.source(path) == Source::ZooKeeperDefault && !failed_already {
+    // The line of this server in the list may have it, and is not known after another problem.
+    let may_be_listed = !draft.problems.is_empty() && !draft.config.ensemble.servers.0.is_empty();
+    if draft.source(path) == Source::ZooKeeperDefault && !failed_already && !may_be_listed {
         let rejection = Rejection::new("the key is missing", format!("add the line, or give {flag}"));
         draft.problem_at(draft.file_name(), zoo_key, rejection);
     }
@@ -205,6 +209,11 @@ fn derive(draft: &mut Draft, format: Format) {
     if sessions.timeout_max_ms == 0 {
         sessions.timeout_max_ms = tick_ms.saturating_mul(20);
         draft.sources.insert("sessions.timeout_max_ms", Source::Derived("20 x server.tick_time_ms"));
+    }
+    let ensemble = &mut draft.config.ensemble;
+    if ensemble.hold_ms == 0 {
+        ensemble.hold_ms = ensemble.election_ms.saturating_mul(HOLD_ELECTIONS);
+        draft.sources.insert("ensemble.hold_ms", Source::Derived("20 x ensemble.election_ms"));
     }
     let frames_bytes = FRAMES_PER_SEGMENT_MIN * u64::from(draft.config.limits.frame_bytes_max);
     let source = draft.source("log.segment_bytes");

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::keys::{self, Config, KEYS};
 use crate::config::value::{Raw, Rejection, Role};
+use crate::config::zoo_keys::ZOO_KEYS;
 
 /// Where an effective value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,7 +171,10 @@ pub(crate) fn place(file: Option<&Path>, source: &Source) -> String {
 
 /// The rejection of a key that does not exist, with the nearest one that does.
 pub(crate) fn unknown_key(path: &str) -> Rejection {
-    let remedy = match nearest(path, KEYS.iter().map(|key| key.path)) {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let of_zookeeper =
+        ZOO_KEYS.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, rule)| rule.target());
+    let remedy = match of_zookeeper.or_else(|| nearest(path, KEYS.iter().map(|key| key.path))) {
         Some(near) => format!("did you mean `{near}`? `corral check-config --reference` lists all keys"),
         None => "`corral check-config --reference` lists all keys".to_owned(),
     };
@@ -230,5 +234,7 @@ mod tests {
         let shown: Vec<String> = draft.problems.iter().map(Problem::to_string).collect();
         assert_eq!(shown[0], "a.toml:7: server.tick_time_ms: 5 is too small; give a whole number from 10 to 600000");
         assert!(shown[1].starts_with("--set: server.tick: the key `server.tick` is not known; "), "{}", shown[1]);
+        let of_zookeeper = unknown_key("server.clientport").remedy;
+        assert!(of_zookeeper.starts_with("did you mean `server.client_addr`?"), "{of_zookeeper}");
     }
 }

@@ -56,7 +56,7 @@ const fn tuning(to: &'static str, scale: u32) -> Rule {
     Rule::Number { to, scale, clamp: true }
 }
 
-const DURABILITY: &str = "every acknowledged write is on disk; that is not optional";
+const DURABILITY: &str = "every acknowledged write is on disk";
 const AUTHENTICATION: &str =
     "this version can demand a digest user alone (security.enforce_digest = true) and must not pretend to more";
 
@@ -177,10 +177,10 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("sslQuorum", Rule::Ensemble("true: TLS between servers, with the keys and authorities below")),
     (
         "ssl.quorum.keyStore.location",
-        Rule::Ensemble("with `sslQuorum` `ensemble.tls_cert` and `ensemble.tls_key`; a PEM file"),
+        Rule::Ensemble("with `sslQuorum` `ensemble.tls_cert` and `ensemble.tls_key`, a PEM file"),
     ),
     ("ssl.quorum.keyStore.type", Rule::Ensemble("only `PEM`")),
-    ("ssl.quorum.trustStore.location", Rule::Ensemble("with `sslQuorum` `ensemble.tls_ca`; a PEM file")),
+    ("ssl.quorum.trustStore.location", Rule::Ensemble("with `sslQuorum` `ensemble.tls_ca`, a PEM file")),
     ("ssl.quorum.trustStore.type", Rule::Ensemble("only `PEM`")),
     ("ssl.quorum.hostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
     ("ssl.quorum.clientHostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
@@ -193,7 +193,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("ssl.quorum.ocsp", Rule::Ensemble("only `false`: revocation of certificates is not checked")),
     ("electionAlg", Rule::Ensemble("only `3`")),
     ("quorumListenOnAllIPs", Rule::Ensemble("true: `ensemble.peer_addr` with every address, IPv4 and IPv6")),
-    ("peerType", Rule::Ensemble("`participant` or `observer`; where the list of servers says otherwise, it counts")),
+    ("peerType", Rule::Ensemble("`participant` or `observer`. The list of servers overrides it")),
     ("ssl.quorum.*", Rule::NotOffered),
     ("ssl.*", tls(&[])),
     ("request_throttle_max_requests", number("limits.requests_in_flight_max")),

@@ -21,8 +21,6 @@ use crate::node::membership;
 use crate::node::recovery::Recovery;
 use crate::runtime::mailbox::Post;
 
-/// So many times the election timeout may pass without a leader before clients are sent away, unless it is configured.
-const HOLD_ELECTIONS: u64 = 20;
 /// So many times the election timeout may pass without a word of a server before it is taken for lost.
 const LOST_ELECTIONS: u64 = 8;
 
@@ -46,11 +44,7 @@ pub(crate) fn election_ticks(config: &Config) -> u32 {
 pub(crate) fn member_config(config: &Config, shards: usize) -> EnsembleConfig {
     let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
     let election_ms = u64::from(config.ensemble.election_ms);
-    let hold_ms = match config.ensemble.hold_ms {
-        0 => election_ms * HOLD_ELECTIONS,
-        hold_ms => u64::from(hold_ms),
-    };
-    EnsembleConfig { shards, hold_ms, lost_after_ms: election_ms * LOST_ELECTIONS }
+    EnsembleConfig { shards, hold_ms: u64::from(config.ensemble.hold_ms), lost_after_ms: election_ms * LOST_ELECTIONS }
 }
 
 /// The membership as clients are shown it. Where the configuration names no port for ZooKeeper's elections, which

@@ -129,13 +129,13 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Never a request; its number is unused on the wire.
+    /// Never a request. Its number is unused on the wire.
     Notification = 0, "notification", "-" => "-", Internal, "NA", "-", "";
     /// Creates a znode.
     Create = 1, "create", "CreateRequest" => "CreateResponse", Write, "CREA", "3.0", "";
     /// Deletes a znode without children.
     Delete = 2, "delete", "DeleteRequest" => "-", Write, "DELE", "3.0", "";
-    /// The Stat of a znode; the watch is set even if there is none.
+    /// The Stat of a znode. The watch is set even if there is none.
     Exists = 3, "exists", "ExistsRequest" => "ExistsResponse", Read, "EXIS", "3.0", "";
     /// Data and Stat of a znode.
     GetData = 4, "getData", "GetDataRequest" => "GetDataResponse", Read, "GETD", "3.0", "";
@@ -148,7 +148,7 @@ ops! {
     /// The names of a znode's children.
     GetChildren = 8, "getChildren", "GetChildrenRequest" => "GetChildrenResponse", Read, "GETC",
         "3.0", "Names are sorted.";
-    /// Brings the server's view up to the leader's; not a transaction.
+    /// Brings the server's view up to the leader's. Not a transaction.
     Sync = 9, "sync", "SyncRequest" => "SyncResponse", Read, "SYNC",
         "3.0", "A true read barrier. Nothing more of its connection is read until it is answered.";
     /// Keeps the session alive.
@@ -156,7 +156,7 @@ ops! {
     /// The names of a znode's children and its Stat.
     GetChildren2 = 12, "getChildren2", "GetChildren2Request" => "GetChildren2Response", Read, "GETC",
         "3.3", "Names are sorted.";
-    /// Checks a znode's version; only inside a multi.
+    /// Checks a znode's version. Only inside a multi.
     Check = 13, "check", "CheckVersionRequest" => "-", Internal, "CHEC", "3.4", "";
     /// Several writes and checks, all or nothing.
     Multi = 14, "multi", "MultiRequest" => "MultiResponse", Write, "MULT", "3.4", "";
@@ -171,7 +171,7 @@ ops! {
     RemoveWatches = 18, "removeWatches", "RemoveWatchesRequest" => "-", Read, "REMW", "3.5", "";
     /// Creates a container znode.
     CreateContainer = 19, "createContainer", "CreateRequest" => "Create2Response", Write, "CREA", "3.5", "";
-    /// Deletes an empty container or an outlived TTL znode; meant for the server itself, accepted from clients.
+    /// Deletes an empty container or an outlived TTL znode. Meant for the server itself, accepted from clients.
     DeleteContainer = 20, "deleteContainer", "DeleteContainerRequest" => "-", Write, "DELE",
         "3.5", "Refused: ZooKeeper lets any client delete any childless znode with it.";
     /// Creates a znode with a time to live.
@@ -205,7 +205,7 @@ ops! {
     /// Made by the server when a client connects.
     CreateSession = -10, "createSession", "-" => "-", Internal, "SESS",
         "3.0", "Refused: ZooKeeper answers a client's with a second connect response.";
-    /// Closes the session and deletes its ephemerals; the reply is followed by a close.
+    /// Closes the session and deletes its ephemerals. The reply is followed by a close.
     CloseSession = -11, "closeSession", "-" => "-", Write, "CLOS",
         "3.0", "Ephemerals go in the order of their paths.";
     /// The type of an error in a multi's results.
