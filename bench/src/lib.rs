@@ -1,9 +1,9 @@
 //! corral-bench: a load generator for any server that speaks the ZooKeeper protocol.
 //!
-//! One epoll loop per client thread drives sessions in a closed loop (connections x depth) or an open one (a fixed
-//! rate, latency counted from when a request was due), checks every reply, and accounts the server's CPU time per
-//! operation from the scheduler's nanosecond counters. Uses `corral-wire` and nothing else of the server, whose `bench`
-//! sub-command calls [`dispatch`]; the binary `corral-bench` is the same thing alone.
+//! One epoll loop per client thread drives sessions in a closed loop (connections x depth) or an open loop (a fixed rate, with
+//! latency counted from the time at which a request was due). It checks every reply, and accounts the server's CPU time per
+//! operation from the scheduler's nanosecond counters. It uses `corral-wire` alone. The server's `bench` sub-command calls
+//! [`dispatch`], and the binary `corral-bench` is the same without a server.
 
 #![warn(missing_docs)]
 

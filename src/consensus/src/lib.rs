@@ -1,12 +1,12 @@
 //! Raft for corral, without IO: no clock, no operating system randomness, no socket, no file.
 //!
 //! [`RaftNode`] is a plain struct on the consensus actor's core. Its inputs are ticks, proposals, messages of peers, and
-//! reports that something is durable or applied. What it wants done is in the [`Outputs`] of [`RaftNode::ready`].
+//! reports that something is durable or applied. Its requests to the driver are in the [`Outputs`] of [`RaftNode::ready`].
 //! [`Replica`] drives a node together with the [`Machine`] that it replicates. The server and the deterministic simulator
 //! drive the same structs: equal inputs with an equal [`Config::seed`] give equal outputs.
 //!
-//! The algorithm is that of the `raft` crate. None of its types is public here, and what would make it panic is refused
-//! before. This crate knows nothing of znodes, sessions, log segments or connections.
+//! The algorithm is that of the `raft` crate. None of its types is public here, and inputs that would make it panic are
+//! refused before. This crate knows nothing of znodes, sessions, log segments or connections.
 //!
 //! # Examples
 //! A group of one elects itself, and commits what is proposed when its log is durable:

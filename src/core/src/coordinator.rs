@@ -3,7 +3,7 @@
 //!
 //! One per server, beside the Raft node, whose machine it is; both drivers, the server's executor and the simulator,
 //! drive this same struct. It knows neither Raft nor connections: it is told who leads, which connections are up and
-//! what came, and says what to send and what to tell the shards. A server that is alone has no [`Ensemble`], and pays
+//! what came, and says what to send and what to tell the shards. A server that is alone has no `Ensemble`, and pays
 //! nothing for it.
 //!
 //! # How commands go
@@ -319,7 +319,7 @@ impl Coordinator {
         self.ensemble.as_mut().map_or(0, |ensemble| ensemble.take_digest_mismatches())
     }
 
-    /// The end of a turn, behind [`Coordinator::stand`]: whether commands flow, and to whom.
+    /// The end of a turn, behind [`Coordinator::set_leadership`]: decides whether commands flow, and to which server.
     pub fn settle(&mut self) {
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.settle(self.now, &mut self.sequencer);

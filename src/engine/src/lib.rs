@@ -10,14 +10,14 @@
 //! 2. The driver calls [`Engine::handle`] for each event. As soon as [`Engine::needs_turn`] is true it goes on with step 3.
 //! 3. It calls [`Engine::turn`] until that returns [`Turned::Done`], and again at the time given there if no event comes before.
 //! 4. After each of these calls it takes the effects ([`Engine::take_effects`]), and carries them out in their order before the next
-//!    call. What takes time (a write of the log, a snapshot, a message) runs in the background. Its end is an event.
+//!    call. Long work (a write of the log, a snapshot, a message) runs in the background. Its end is an event.
 //! 5. [`Event::Tick`] comes once in a unit of Raft's time.
 //! 6. After [`Effect::End`] the engine is not called any more.
 //!
 //! # Guarantees of the driver
 //!
 //! - Effects keep their order for each receiver: the log, each shard, each connection. Between receivers there is no order.
-//! - What is reported durable ([`Event::Durable`], [`Event::SnapshotWritten`], [`Incoming::Whole`]) survives a loss of power.
+//! - Data reported durable ([`Event::Durable`], [`Event::SnapshotWritten`], [`Incoming::Whole`]) survive a loss of power.
 //! - A message is sent only after the appends that were given before it were handed to the log. The engine itself ensures that
 //!   no message promises what is not durable yet.
 //!

@@ -1,5 +1,5 @@
-//! Membership changes: translation between the sequencer, which decides them, and Raft, which carries them out; and what
-//! snapshots hold of both.
+//! Membership changes: translation between the sequencer, which decides them, and Raft, which carries them out. Besides: their
+//! form in snapshots.
 //!
 //! The engine calls these functions, in an ensemble only. They decide nothing, and know no connections and addresses.
 

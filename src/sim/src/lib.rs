@@ -1,9 +1,9 @@
 //! corral-sim: a server or an ensemble in a simulated world, one seed deciding everything, checkers that look on.
 //!
-//! The second driver of the actors (the first is the server's executors): the real `Shard`, `Sequencer`, `Replica` and
-//! `Log`, on a disk that tears and lies, between clients that speak real bytes. A failure is a seed and a commit.
+//! The second driver of the actors, besides the server's executors: the real `Shard`, `Sequencer`, `Replica` and `Log`. The disk
+//! loses and tears data, and the clients send real bytes. A failure is a seed and a commit.
 //!
-//! Start with [`WorldId::play`]; the properties stand one a file in `check`, the independent model in `model`.
+//! Start with [`WorldId::play`]. Each property is a file in `check`, and the independent model is in `model`.
 
 /// A list of operations by their names.
 macro_rules! ops {

@@ -4,14 +4,14 @@
 //! is synchronous and has no thread of its own: the log thread owns a [`Log`], the snapshot writer thread owns a
 //! [`SnapshotWriter`], and both hold a clone of the same [`Disk`]. Nothing here is called on a core.
 //!
-//! Invariant: damage is never served, and it is always reported. What was synced and acknowledged is found again, or the
+//! Invariant: damage is never served, and it is always reported. Synced and acknowledged data are found again, or the
 //! open fails with the file, the offset and what to do. The tests corrupt every byte to prove it.
 //!
 //! | begin with | for |
 //! |---|---|
 //! | [`Log`] | appending, syncing and recovering records |
 //! | [`SnapshotWriter`], [`SnapshotFile`] | writing and reading snapshot files |
-//! | [`Disk`] | what both need of a directory: [`MmapDisk`], [`SimDisk`] |
+//! | [`Disk`] | the operations on a directory that both need: [`MmapDisk`], [`SimDisk`] |
 //! | [`Dump`] | reading a log of any state without opening it |
 
 #![warn(missing_docs)]
