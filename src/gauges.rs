@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use corral_core::ids::Zxid;
 use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, ScrubFacts, Timing};
-use corral_engine::Status;
+use corral_core::servers::Servers;
+use corral_engine::{Status, StoredServers};
 
 /// Counters of the process.
 #[derive(Debug, Default)]
@@ -42,6 +43,8 @@ pub(crate) struct Gauges {
     pub(crate) digest_mismatches: AtomicU64,
     /// For `hash`; written when there is a new one.
     digests: Mutex<Vec<(Zxid, u64)>>,
+    /// Of an ensemble: the list of servers. For `conf`.
+    members: Mutex<Option<StoredServers>>,
     /// Where clients connect.
     pub(crate) client_port: AtomicU16,
     /// Connections closed on accept.
@@ -110,6 +113,17 @@ impl Gauges {
     /// The last digests that were logged, oldest first.
     pub(crate) fn digests(&self) -> Vec<(Zxid, u64)> {
         self.digests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The list of servers, from the configuration or newer.
+    pub(crate) fn show_members(&self, list: StoredServers) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = Some(list);
+    }
+
+    /// The list of servers and its version; `None` on a standalone server.
+    pub(crate) fn members(&self) -> Option<(Servers, u64)> {
+        let list = self.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        list.map(|StoredServers { servers, version }| (servers, version))
     }
 
     /// What scrubs found.

@@ -311,7 +311,10 @@ impl ConsensusActor {
                 }
             }
             // Fails only where nobody listens yet, because this server is told to stop.
-            Effect::Moved(moved) => drop(self.channels.ports.send(moved)),
+            Effect::Moved(moved) => {
+                moved.list.iter().for_each(|list| self.channels.gauges.show_members(list.clone()));
+                let _ = self.channels.ports.send(moved);
+            }
             _ => unreachable!("carried out above"),
         }
     }

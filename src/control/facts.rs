@@ -55,6 +55,7 @@ impl Facts {
             session_timeout_max_ms: config.sessions.timeout_max_ms,
             backlog: BACKLOG,
             server_id: config.server.server_id,
+            members: None,
         };
         let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
         Facts { clock, started, gauges, data_dir, log_dir, configured, connections }
@@ -88,6 +89,7 @@ impl Facts {
             FourLetter::Conf | FourLetter::Dirs => {
                 facts.configured.data_dir_bytes = bytes_below(&self.data_dir);
                 facts.configured.log_dir_bytes = bytes_below(&self.log_dir);
+                facts.configured.members = self.gauges.members();
             }
             FourLetter::Hash => facts.digests = self.gauges.digests(),
             FourLetter::Envi => facts.environment = environment(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use corral_consensus::{Index, Micros, NodeId};
 use corral_core::coordinator::EnsembleConfig;
+use corral_core::servers::Servers;
 use corral_engine::{EnsembleSettings, Settings, StoredServers, addresses};
 use corral_peer::Generation;
 use corral_peer::snapshot::PIECE_BYTES_MAX;
@@ -49,7 +50,7 @@ pub(crate) fn member_config(config: &Config, shards: usize) -> EnsembleConfig {
 
 /// The membership as clients are shown it. Where the configuration names no port for ZooKeeper's elections, which
 /// nobody here listens on, one stands there that ZooKeeper's clients take.
-pub(crate) fn servers(config: &Config) -> corral_core::shared::Text {
+pub(crate) fn servers(config: &Config) -> Servers {
     let mut lines = String::new();
     for member in &config.ensemble.servers.0 {
         let other = if member.port == u16::MAX { 1 } else { member.port + 1 };
@@ -57,8 +58,7 @@ pub(crate) fn servers(config: &Config) -> corral_core::shared::Text {
         let shown = crate::config::members::Member { election_port, ..member.clone() };
         lines.push_str(&format!("server.{}={shown}\n", member.id));
     }
-    let list = corral_core::servers::Servers::parse(&lines).expect("the configuration was checked by the same rules");
-    corral_core::shared::Text::from(&*list.0.lines())
+    Servers::parse(&lines).expect("the configuration was checked by the same rules").0
 }
 
 /// What the engine is told of this server.
@@ -149,7 +149,7 @@ mod tests {
         let longest = format!("{}:1:2", "x".repeat(253));
         let (member, _) = Member::of_zookeeper(254, &longest).expect("the line is good");
         config.ensemble.servers.add(member).expect("there is room");
-        let text = servers(&config);
+        let text = servers(&config).lines();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "server.1=a.example:2888:2889:participant");
         assert_eq!(lines[1], "server.2=[0:0:0:0:0:0:0:1]:2888:3888:observer;0.0.0.0:2181");

@@ -175,6 +175,10 @@ pub(crate) fn run(
     if let Some(tls) = connections.as_ref().and_then(|connections| connections.tls()) {
         start_certificates(tls.clone(), config.ensemble.tls_watch, plan, signals)?;
     }
+    if config.own_member().is_some() {
+        let configured = || StoredServers { servers: ensemble::servers(&config), version: 0 };
+        gauges.show_members(remembered.clone().unwrap_or_else(configured));
+    }
     let taken = (0..shards).map(|_| Taken::default()).collect();
     let context =
         Arc::new(Context { config, clock, incarnation, boxes, gauges, connections, disk, remembered, applied, taken });

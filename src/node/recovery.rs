@@ -13,6 +13,7 @@ use corral_core::evaluate::{StateMachine, features};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
+use corral_core::shared::Text;
 use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
 use corral_engine::{LoadedSnapshot, Now, Offered, ReplicatedCoordinator, extra};
 use corral_peer::Generation;
@@ -147,7 +148,7 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     let plan = Plan {
         state,
         sequencer: sequencer_config(config, incarnation, bytes_max),
-        servers: config.own_member().map(|_| ensemble::servers(config)),
+        servers: config.own_member().map(|_| Text::from(&*ensemble::servers(config).lines())),
         ensemble: config.own_member().map(|_| ensemble::member_config(config, shards)),
         founders: founders(config, healing),
         raft: raft_config(config, incarnation, bytes_max),

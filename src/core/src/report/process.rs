@@ -4,6 +4,7 @@
 
 use super::Obstacle;
 use crate::ids::WallMillis;
+use crate::servers::{Role, Servers};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -191,6 +192,8 @@ pub struct Configured {
     pub session_timeout_max_ms: u32,
     pub backlog: i32,
     pub server_id: u8,
+    /// Of a member of an ensemble: the list of servers, and its version.
+    pub members: Option<(Servers, u64)>,
 }
 
 pub(super) fn configuration(conf: &Configured) -> String {
@@ -210,7 +213,14 @@ pub(super) fn configuration(conf: &Configured) -> String {
     put("maxSessionTimeout", &conf.session_timeout_max_ms);
     put("clientPortListenBacklog", &conf.backlog);
     put("serverId", &conf.server_id);
-    text
+    let Some((servers, version)) = &conf.members else { return text };
+    if let Some(own) = servers.0.get(&conf.server_id) {
+        put("electionPort", &own.election_port);
+        put("quorumPort", &own.peer_port);
+        put("peerType", &u8::from(own.role == Role::Observer));
+    }
+    // As ZooKeeper ends it, without a line break.
+    text + "membership: \n" + &servers.text(*version)
 }
 
 pub(super) fn directories(conf: &Configured) -> String {
@@ -245,12 +255,17 @@ mod tests {
             session_timeout_max_ms: 40_000,
             backlog: 4096,
             server_id: 1,
+            members: None,
         };
         let expect = "clientPort=2181\nsecureClientPort=-1\ndataDir=/data\ndataDirSize=478\ndataLogDir=/log\n\
                       dataLogSize=67109358\ntickTime=2000\nmaxClientCnxns=60\nminSessionTimeout=4000\n\
                       maxSessionTimeout=40000\nclientPortListenBacklog=4096\nserverId=1\n";
         assert_eq!(configuration(&conf), expect);
         assert_eq!(directories(&conf), "datadir_size: 478\nlogdir_size: 67109358\n");
+        let list = "server.1=a:2:3:participant;0.0.0.0:4\nserver.2=b:5:6:observer\nversion=1f";
+        let conf = Configured { members: Servers::parse(list), ..conf };
+        let more = "electionPort=3\nquorumPort=2\npeerType=0\nmembership: \n";
+        assert_eq!(configuration(&conf), alloc::format!("{expect}{more}{list}"));
     }
 
     #[test]
