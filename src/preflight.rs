@@ -275,7 +275,7 @@ pub(crate) fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
         }
         io::ErrorKind::AddrNotAvailable => {
             format!(
-                "{address} is no address of this host; give one that `ip addr` shows, or 0.0.0.0, with --client-addr"
+                "{address} is no address of this host; give an address that `ip addr` shows, or 0.0.0.0, with --client-addr"
             )
         }
         io::ErrorKind::PermissionDenied => {

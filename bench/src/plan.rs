@@ -17,7 +17,7 @@ use crate::limits::{
 use crate::mix::{Distribution, Kind, Mix, Operation};
 
 const HELP: &str = "\
-What it does:
+How it works:
   A load opens SESSIONS sessions and keeps DEPTH requests in flight on each (closed loop), or sends --rate requests per
   second whether or not the server keeps up (open loop). It warms up, measures for --duration, and prints throughput,
   latency percentiles and the CPU time of client and server. It creates a znode of its own below /, works only beneath it

@@ -147,8 +147,8 @@ fn zoo_section(page: &mut String) {
 /// What ends the start, because going on without it would be worse.
 fn zoo_demands(page: &mut String) {
     page.push_str(
-        "\nThree things end the start: a wrong value of a supported key, a demand for protection that is not offered, and an \
-         unknown key with nearly the name of such a demand. Any other unknown key is ignored with a warning, which names the \
+        "\nThe start ends at a wrong value of a supported key, and at a demand for protection that is not offered. \
+         An unknown key with nearly the name of such a demand ends it too. Any other unknown key is ignored with a warning, which names the \
          nearest known key if there is one. In a TOML file every unknown key ends the start.\n\n\
          | zoo.cfg key that ends the start | because it asks for | unless it is |\n|---|---|---|\n",
     );

@@ -182,7 +182,7 @@ impl Acceptor {
         let Self { limits, .. } = self;
         if total >= limits.total {
             return Some(format!(
-                "{total} connections are open (limits.connections_max, or what RLIMIT_NOFILE allows)"
+                "{total} connections are open (limits.connections_max, or the limit by RLIMIT_NOFILE)"
             ));
         }
         if descriptor >= limits.descriptors_end {

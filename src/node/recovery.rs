@@ -83,8 +83,7 @@ pub(crate) fn recover(config: &Config, start: Start<'_>) -> Result<Recovery, Fau
         // Once more, for a sentence that sends nobody to servers that have nothing to give.
         return recover_whole(config, start, Purpose::OnlyVoter).map_err(|fault| {
             let sentence = format!(
-                "{fault}; this server is the only one that votes, by its membership or its newest snapshot, so no other server can \
-                 replace its data, and nothing was changed"
+                "{fault}; this server is the only voter, so no other server can replace its data; nothing was changed"
             );
             Fault::new(fault.code, sentence)
         });

@@ -263,7 +263,7 @@ def test_the_only_voter_whose_snapshots_are_damaged_refuses_to_start(own):
         survivor.launch()
         equal(survivor.process.wait(60), 6, f"exit code:\n{survivor.log_tail()}")
         said = survivor.log_tail(8)
-        for part in (snapshots[-1].name, "from offset", "restore the data directory from a backup", "the only one that votes"):
+        for part in (snapshots[-1].name, "from offset", "restore the data directory from a backup", "the only voter"):
             assert part in said, f"{part!r} is missing in {said}"
         for part in ("were put aside", "learns everything from the others", "catches up from the leader"):
             assert part not in said, said

@@ -1,4 +1,4 @@
-//! A ratchet on sentences: how many sentences of each crate's comments, and of the docs, are hard to read.
+//! A ratchet on sentences: how many sentences of each crate's comments, of the docs, and of log lines, errors and help are hard to read.
 //!
 //! A sentence is hard to read if a rule below names it. `sentences.txt` holds the number for each part of the repository. A change may
 //! lower a number and never raise it. `CORRAL_WRITE_PAGES=1 cargo test --test house` writes lower numbers into the file.
@@ -56,6 +56,8 @@ const PARTS: [(&str, &str); 11] = [
     ("server", "src"),
 ];
 const DOCS: &str = "docs";
+/// Log lines, errors and help: the texts in the sources of the server and of the load generator.
+const MESSAGES: &str = "messages";
 
 #[test]
 fn hard_sentences_become_fewer() {
@@ -112,7 +114,11 @@ fn count() -> BTreeMap<&'static str, (usize, usize, Vec<String>)> {
     };
     for path in files(&["src", "bench"], &["rs"]) {
         let (part, _) = PARTS.iter().find(|(_, folder)| path.starts_with(folder)).expect("a part of the repository");
-        add(part, &path, sentences(&comments(&read(&root().join(&path)))), false);
+        let source = read(&root().join(&path));
+        add(part, &path, sentences(&comments(&source)), false);
+        if *part != "sim" && !path.iter().any(|folder| folder == "tests" || folder == "tests.rs") {
+            add(MESSAGES, &path, sentences(&messages(&source)), false);
+        }
     }
     let mut pages = files(&["docs"], &["md"]);
     pages.push("README.md".into());
@@ -144,6 +150,30 @@ fn broken_rule(sentence: &str, in_docs: bool) -> Option<&'static str> {
         () if in_docs && sentence.contains(';') => Some("a semicolon"),
         () => None,
     }
+}
+
+/// The texts of string literals outside of tests, cut at semicolons and colons. Texts of `expect` are for developers.
+fn messages(source: &str) -> Vec<String> {
+    let source = source.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let code: String =
+        source.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, "\n"]).collect();
+    let code = code.replace("'\"'", "' '").replace("'\\\"'", "' '").replace("\\\\", "").replace("\\\"", "`");
+    let pieces: Vec<&str> = code.split('"').collect();
+    let texts = (1..pieces.len()).step_by(2).map(|at| (pieces[at - 1], pieces[at]));
+    let shown = texts.filter(|(before, _)| !before.trim_end().ends_with("expect("));
+    shown.flat_map(|(_, text)| plain(text).split([';', ':']).map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// A literal as it is shown: one line, and each value in braces as one word.
+fn plain(text: &str) -> String {
+    let text = text.replace("\\\n", " ").replace("\\n", ". ").replace("\n  ", ". ");
+    let mut parts = text.split('{');
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        shown.push_str("value");
+        shown.push_str(part.split_once('}').map_or("", |(_, rest)| rest));
+    }
+    shown
 }
 
 /// The text of comments, a paragraph a line. Code in doc comments is left out.
@@ -234,6 +264,10 @@ fn hard_sentences_are_found() {
         rules("/// What is missing is sent. What is missing?\n/// ```\n/// Nobody reads this.\n/// ```"),
         [true, false]
     );
+    let shown = messages(
+        "f(\"cannot read {path}: {error}; start\\n it\");\nx.expect(\"nobody\");\n#[cfg(test)]\nmod tests \"whoever\"",
+    );
+    assert_eq!(shown, ["cannot read value", " value", " start.  it"]);
     assert_eq!(rules(&format!("// One{}.", " more".repeat(25))), [true]);
     assert_eq!(rules(&format!("// One{} `and code of words`.", " more".repeat(23))), [false]);
     assert_eq!(rules("//! See the module. Those who left are gone. It is one of three."), [true, true, false]);

@@ -20,7 +20,7 @@ use crate::report::{Report, fields, overloaded};
 use crate::run::{Measured, execute};
 
 const HELP: &str = "\
-What it does:
+How it works:
   Some connections keep a deep queue of requests in flight: the flood. The polite connections send at a fixed rate. The run
   measures the latency of the polite ones.
 

@@ -20,7 +20,7 @@ use crate::stage::{Stage, nothing};
 use crate::swarm::{POLL, Swarm, granted_or, unexpected};
 
 const HELP: &str = "\
-What it does:
+How it works:
   It opens sessions, sets their watches, waits, and reads the server's memory and CPU time. The sessions only send pings.
 
 How to read it:

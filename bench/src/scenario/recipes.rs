@@ -31,7 +31,7 @@ enum Recipe {
 }
 
 const HELP: &str = "\
-What it does:
+How it works:
   It runs ZooKeeper's standard recipes. Each contender creates an ephemeral sequential znode, lists the queue and watches the
   znode before its own. A holder writes a znode with the expected version: if there were ever two holders, the run fails.
 

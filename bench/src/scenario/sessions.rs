@@ -17,7 +17,7 @@ use crate::stage::Stage;
 use crate::swarm::{POLL, Swarm, What, unexpected};
 
 const HELP: &str = "\
-What it does:
+How it works:
   It opens sessions and closes them. Each is a new TCP connection, a createSession that the server makes durable, and a
   closeSession.
 

@@ -22,7 +22,7 @@ use crate::stage::{Stage, nothing};
 use crate::swarm::{Event, POLL, Swarm, What, granted_or, unexpected};
 
 const HELP: &str = "\
-What it does:
+How it works:
   All sessions watch one znode. In each round one more session writes the znode, which fires every watch. Without
   --persistent the sessions read the znode again before each round, to arm one-shot watches. Thousands of sessions need
   higher limits: ulimit -n here, in corral --set limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.

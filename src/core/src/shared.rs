@@ -91,7 +91,7 @@ impl Data {
     /// # Panics
     /// When it is no part of it.
     pub(crate) fn lent(whole: Arc<dyn AsRef<[u8]> + Send + Sync>, part: Range<usize>) -> Self {
-        assert!((*whole).as_ref().get(part.clone()).is_some(), "what is lent is there");
+        assert!((*whole).as_ref().get(part.clone()).is_some(), "lent data are there");
         Self(Bytes::Lent(Arc::new(Lent { whole, part })))
     }
 }

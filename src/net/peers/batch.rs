@@ -65,7 +65,7 @@ impl Batch {
 
     /// Adds the connection's next frame; not between `written` and `clear`.
     pub(crate) fn push(&mut self, kind: Kind, payload: Bytes) {
-        debug_assert!((self.piece, self.offset) == (0, 0), "what is being written does not grow");
+        debug_assert!((self.piece, self.offset) == (0, 0), "a batch that is written does not grow");
         let begin = self.scratch.len();
         let copied = self.key.is_some() || payload.len() <= COPIED_BYTES_MAX;
         match &self.key {

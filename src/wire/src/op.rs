@@ -194,7 +194,7 @@ ops! {
     /// The number of all descendants of a znode.
     GetAllChildrenNumber = 104, "getAllChildrenNumber",
         "GetAllChildrenNumberRequest" => "GetAllChildrenNumberResponse", Read, "GETACN",
-        "3.6", "A large subtree is walked in pieces: what is created or deleted meanwhile may count or not.";
+        "3.6", "A large subtree is walked in pieces: znodes created or deleted meanwhile may count or not.";
     /// As setWatches, with persistent watches.
     SetWatches2 = 105, "setWatches2", "SetWatches2" => "-", Read, "STW2", "3.6", "";
     /// Adds a persistent watch.

@@ -102,7 +102,7 @@ impl MessageCheck<'_> {
         let log = &raft.raft_log;
         let goes_on_alone = log.committed > log.applied || log.persisted < log.last_index();
         if !entries.is_empty() && goes_on_alone && raft.store().unapplied_bytes() > limits::UNSTORED_BYTES_MAX {
-            return Err(PeerError::Busy("what is not applied fills the limit"));
+            return Err(PeerError::Busy("unapplied entries fill the limit"));
         }
         if message.term.0 < raft.term || prev_index.0 >= raft.raft_log.committed {
             return Ok(());
@@ -167,7 +167,7 @@ impl MessageCheck<'_> {
             AppendReply::Rejected { index, .. }
                 if raft.prs().get(message.from.0).is_some_and(|p| index.0 <= p.matched) =>
             {
-                Err(PeerError::Stale("rejection of what was acknowledged since"))
+                Err(PeerError::Stale("rejection of an entry acknowledged since"))
             }
             AppendReply::Rejected { index, .. } if *index > last => {
                 Err(PeerError::AckBeyondLog { index: *index, last })

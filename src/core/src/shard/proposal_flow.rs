@@ -108,7 +108,7 @@ impl Shard {
         in_flight.drain(..sent);
         in_flight.retain(|command| stays(&command.conn));
         proposals.retain(|command| command.origin.is_some_and(|origin| stays(&origin.conn)));
-        assert!(in_flight.len() == proposals.len(), "what is in flight now was not taken yet");
+        assert!(in_flight.len() == proposals.len(), "proposals in flight were not taken yet");
         self.in_flight_bytes = self.in_flight.iter().map(|command| command.weight).sum();
         self.large_bytes = self.in_flight.iter().map(|command| command.large).sum();
         self.costly.in_flight = self.in_flight.iter().map(|command| command.cost).sum();

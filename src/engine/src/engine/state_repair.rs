@@ -145,8 +145,8 @@ impl StateRepair {
             tracing::error!(
                 "{what}, and no majority agrees on either ({with_own} of {} voters reported the digest of this server, {with_other} \
                  the other): one of the two has a wrong state; this server goes on serving; start the servers that do not run; \
-                 if it stays so compare `hash` and the data of all servers, stop the wrong one, empty its data directory but \
-                 for `myid`, and start it",
+                 if it lasts, compare `hash` and the data of all servers, stop the wrong one, empty its data directory except \
+                 `myid`, and start it",
                 voters.len()
             );
         }

@@ -67,8 +67,8 @@ pub enum LogError {
     },
     /// The file `DURABLE` states what the segments do not hold.
     #[error(
-        "DURABLE: {what}; if an older or another copy of the log was put here on purpose, on a server that runs alone, remove \
-         the file DURABLE, which gives up all writes that the copy lacks; otherwise log files are lost: {advice}",
+        "DURABLE: {what}; to use an older copy of the log on a standalone server, remove the file DURABLE; this gives up all \
+         writes that the copy lacks; otherwise log files are lost: {advice}",
         advice = ADVICE
     )]
     OtherLog {

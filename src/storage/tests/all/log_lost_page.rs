@@ -312,7 +312,7 @@ fn a_durable_file_that_is_missing_old_or_of_another_log() {
     for (disk, last) in [(older_log, 20), (nothing, 0)] {
         let before = files_of(&disk);
         let text = opens(&disk).expect_err("the end of the log is missing").to_string();
-        assert!(text.contains("on purpose") && text.contains("DURABLE") && text.contains("log-"), "{text}");
+        assert!(text.contains("older copy of the log") && text.contains("DURABLE") && text.contains("log-"), "{text}");
         assert_eq!(files_of(&disk), before, "nothing is changed");
         disk.remove("DURABLE").expect("it is there");
         assert_eq!(opens(&disk).expect("as the operator wants it"), last);
