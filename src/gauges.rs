@@ -47,6 +47,10 @@ pub(crate) struct Gauges {
     members: Mutex<Option<StoredServers>>,
     /// Where clients connect.
     pub(crate) client_port: AtomicU16,
+    /// TLS handshakes of clients that failed.
+    pub(crate) handshakes_failed: AtomicU64,
+    /// Where clients of TLS connect; 0: there is no such port.
+    pub(crate) secure_port: AtomicU16,
     /// Connections closed on accept.
     pub(crate) refused: AtomicU64,
     /// Syncs of the log.

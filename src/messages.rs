@@ -11,6 +11,7 @@ use corral_core::coordinator::Flow;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::report::{Piece, SessionMark, SessionPiece};
+use corral_core::sasl::Users;
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::Question;
 use corral_core::snapshot::Snapshot;
@@ -19,7 +20,7 @@ pub(crate) use corral_engine::Event;
 use corral_engine::{Garbage, Receive};
 use corral_wire::fourletter::FourLetter;
 
-use crate::net::acceptor::{Accepted, Acceptor};
+use crate::net::acceptor::{Accepted, SharedAcceptor};
 use crate::net::peers::PeerEvent;
 
 /// To a shard actor.
@@ -29,7 +30,7 @@ pub(crate) enum ToShard {
     /// A client connected and was given to this shard.
     Accepted(Accepted),
     /// Accept connections, for all shards: from the listeners that this one's ring is given.
-    Accept(Box<Acceptor>),
+    Accept(SharedAcceptor),
     /// This one's ring serves this listener from now on, and none before it.
     Listen(TcpListener),
     /// These connections' syncs are answered, behind every batch they wait for.
@@ -50,6 +51,8 @@ pub(crate) enum ToShard {
     PieceAsked { asker: Asker, command: FourLetter, from: usize },
     /// The answer to a word that a connection of this shard asked for.
     FourLetterAnswered { conn: ConnId, text: String },
+    /// The users of SASL were read again.
+    SaslUsers(Arc<Users>),
     /// Answer what is under way, take nothing new, then close every connection.
     Drain,
 }

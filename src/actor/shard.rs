@@ -1,51 +1,41 @@
 //! Drives one shard actor: its mailbox, its clients' sockets, its clock.
 //!
-//! On the shard's executor. One task reads the mailbox, one the ring of all clients' sockets (without a ring: one each
-//! client's, and one more while it does not take what it is sent), one sends the turn's proposals, one ticks. All of
-//! them borrow the actor for the length of one call and never across an await.
+//! On the shard's executor. One task serves: messages, what clients sent, proposals, replies. One goes on with long work, one ticks. All
+//! of them borrow the actor for the length of one call and never across an await.
 
 mod closing;
-mod ring;
-mod unsent;
+mod serve;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::mem;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use corral_core::change::AppliedBatch;
 use corral_core::coordinator::Flow;
-use corral_core::ids::{ConnId, ShardId, Zxid};
+use corral_core::ids::{ConnId, ShardId};
 use corral_core::shard::{Outputs, Question, Shard};
 use corral_engine::Garbage;
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
 use crate::actor::shard::closing::Closing;
-use crate::actor::shard::unsent::Unsent;
 use crate::actor::taken::Taken;
 use crate::messages::{Event, ToConsensus, ToFourLetter, ToShard, ToWriter};
-use crate::net::Transport;
-use crate::net::acceptor::{Accepted, Acceptor, Ended};
-use crate::net::ring::SocketSlot;
-use crate::net::stream::Stream;
+use crate::net::acceptor::{Accepted, Ended, SharedAcceptor};
+use crate::net::client::Clients;
 use crate::runtime::clock::Clock;
 use crate::runtime::complaint::Allowance;
 use crate::runtime::mailbox::Post;
 use crate::runtime::turn::Turn;
 
-/// One read from a socket takes at most this; shared by all connections of the executor.
-const SCRATCH_BYTES: usize = 64 * 1024;
 /// Proposals are sent on before they outgrow this, even within a turn.
 const PROPOSAL_BYTES_MAX: usize = 256 * 1024;
-/// Bytes given to one socket before others have their turn.
-const SENT_BYTES_MAX: usize = 1 << 20;
 /// Lines for connections that ended.
 const LINES_PER_SECOND: u32 = 100;
 /// Messages taken from the mailbox in one turn.
@@ -56,8 +46,6 @@ const TICK: Duration = Duration::from_millis(200);
 /// Where a shard's messages go.
 pub(crate) struct ShardChannels {
     pub(crate) consensus: Post<ToConsensus>,
-    /// This shard's own mailbox.
-    pub(crate) own: Post<ToShard>,
     pub(crate) writer: flume::Sender<ToWriter>,
     pub(crate) four_letter: flume::Sender<ToFourLetter>,
     pub(crate) ended: flume::Sender<Ended>,
@@ -74,57 +62,21 @@ impl ShardChannels {
     }
 }
 
-/// One client of this shard, as the driver knows it.
-struct Client {
-    generation: u32,
-    /// Bytes are with the ring, or it, or a task, waits for the socket to take more.
-    writing: bool,
-    /// Of the peer, in less room than a `SocketAddr` takes.
-    address: IpAddr,
-    port: u16,
-    socket: Socket,
-}
-
-const _: () = assert!(size_of::<Option<Client>>() <= 40, "there is one for each connection, also an idle one");
-
-/// A client's socket, on the data path that serves it.
-#[derive(Clone)]
-enum Socket {
-    Ring(SocketSlot),
-    Stream(Rc<Stream>),
-}
-
-/// What came of reading a client's stream.
-enum Input {
-    /// Bytes, and there may be more.
-    Some,
-    /// The client sends no more.
-    Ended,
-    /// The client is gone.
-    Failed,
-}
-
 /// See the module.
 pub(crate) struct ShardActor {
     id: ShardId,
     shard: RefCell<Shard>,
     out: RefCell<Outputs>,
-    clients: RefCell<Vec<Option<Client>>>,
-    scratch: RefCell<Vec<u8>>,
+    clients: Clients,
     closing: RefCell<Closing>,
     /// Connections whose four-letter command is answered elsewhere.
     asking: RefCell<HashSet<ConnId>>,
     /// A batch that is applied up to this transaction.
     unfinished: RefCell<Option<(Arc<AppliedBatch>, usize)>>,
-    transport: Transport,
-    /// Clients that are sent something at the end of the ring's turn.
-    unsent: RefCell<Unsent>,
     /// Stalled clients that took something, and how many bytes: to be gone on with when there is time.
     taken: RefCell<VecDeque<(ConnId, usize)>>,
-    /// The ring's task is at work, and will look at everything before it sleeps.
+    /// The serving task is at work, and will look at everything before it sleeps.
     serving: Cell<bool>,
-    /// The task that sends proposals, when there is nothing to send.
-    pump: Cell<Option<Waker>>,
     /// The task that goes on with subtree walks, when there is none.
     walker: Cell<Option<Waker>>,
     syncs: RefCell<Vec<ConnId>>,
@@ -132,7 +84,7 @@ pub(crate) struct ShardActor {
     /// Of closed connections.
     lines: RefCell<Allowance>,
     /// If this shard's ring serves the listener.
-    acceptor: RefCell<Option<Acceptor>>,
+    acceptor: RefCell<Option<SharedAcceptor>>,
     channels: ShardChannels,
     clock: Clock,
     turn: Rc<Turn>,
@@ -142,25 +94,20 @@ impl ShardActor {
     pub(crate) fn new(
         shard: Shard,
         channels: ShardChannels,
-        transport: Transport,
+        clients: Clients,
         clock: Clock,
         turn: Rc<Turn>,
     ) -> Rc<ShardActor> {
-        let scratch = if transport.ring().is_some() { Vec::new() } else { vec![0; SCRATCH_BYTES] };
         Rc::new(ShardActor {
             id: shard.config().shard,
             shard: RefCell::new(shard),
             out: RefCell::new(Outputs::default()),
-            clients: RefCell::new(Vec::new()),
-            scratch: RefCell::new(scratch),
+            clients,
             closing: RefCell::default(),
             asking: RefCell::new(HashSet::new()),
             unfinished: RefCell::default(),
-            transport,
-            unsent: RefCell::default(),
             taken: RefCell::new(VecDeque::new()),
             serving: Cell::new(false),
-            pump: Cell::new(None),
             walker: Cell::new(None),
             syncs: RefCell::new(Vec::new()),
             draining: Cell::new(false),
@@ -177,33 +124,7 @@ impl ShardActor {
     pub(crate) async fn run(self: Rc<Self>, mailbox: flume::Receiver<ToShard>, resident: Option<Resident>) {
         glommio::spawn_local(Rc::clone(&self).walk()).detach();
         glommio::spawn_local(Rc::clone(&self).tick()).detach();
-        if self.transport.ring().is_some() {
-            return self.serve(mailbox, resident).await;
-        }
-        glommio::spawn_local(Rc::clone(&self).send_proposals()).detach();
-        let resident = resident.map(|resident| glommio::spawn_local(resident.run()));
-        self.take_messages(mailbox).await;
-        if let Some(resident) = resident {
-            resident.await;
-        }
-    }
-
-    async fn take_messages(self: &Rc<Self>, mailbox: flume::Receiver<ToShard>) {
-        loop {
-            let first = if self.is_applying() { None } else { Some(mailbox.recv_async().await) };
-            let first = match first {
-                Some(Err(_)) => return,
-                first => first.and_then(Result::ok),
-            };
-            let piece = Turn::begin();
-            self.receive_some(first.into_iter().chain(mailbox.try_iter().take(MAILBOX_BATCH)));
-            self.turn.end(&piece);
-            if self.is_drained() {
-                self.tell_drained();
-                return;
-            }
-            self.turn.yield_if_over().await;
-        }
+        self.serve(mailbox, resident).await;
     }
 
     fn is_drained(&self) -> bool {
@@ -218,10 +139,8 @@ impl ShardActor {
                 self.go_on_with_the_batch();
             }
             ToShard::Accepted(accepted) => self.accept(accepted),
-            ToShard::Accept(acceptor) => *self.acceptor.borrow_mut() = Some(*acceptor),
-            ToShard::Listen(listener) => {
-                self.transport.ring().expect("only who has a ring is asked to listen").listen(listener);
-            }
+            ToShard::Accept(acceptor) => *self.acceptor.borrow_mut() = Some(acceptor),
+            ToShard::Listen(listener) => self.clients.listen(listener),
             ToShard::Synced(list) => self.with(|shard, out| list.iter().for_each(|id| shard.synced(now, *id, out))),
             ToShard::SyncRefused(list) => self.with(|shard, out| list.iter().for_each(|id| shard.hung_up(*id, out))),
             ToShard::Refused(list) => self.with(|shard, out| shard.refuse(now, list, out)),
@@ -245,11 +164,10 @@ impl ShardActor {
             ToShard::FourLetterAnswered { conn, text } => {
                 self.with(|shard, out| shard.answer_four_letter(now, conn, text.into_bytes(), out));
             }
+            ToShard::SaslUsers(users) => self.shard.borrow_mut().set_sasl_users(users),
             ToShard::Drain => {
                 self.draining.set(true);
                 self.with(|shard, out| shard.drain(now, out));
-                // The mailbox loop looks whether all are gone; the last one may go later, so it is woken then.
-                self.wake_mailbox_if_drained();
             }
         }
     }
@@ -301,10 +219,10 @@ impl ShardActor {
         loop {
             let mut out = self.out.take();
             for id in out.dirty.drain(..) {
-                self.send(id);
+                self.send_later(id);
             }
             for id in out.resumed.drain(..) {
-                self.resume(id);
+                self.clients.resume(id);
             }
             self.closing.borrow_mut().add(out.closed.drain(..));
             self.syncs.borrow_mut().append(&mut out.syncs);
@@ -358,182 +276,36 @@ impl ShardActor {
 
     // ----- clients -----
 
-    fn accept(self: &Rc<Self>, Accepted { stream, peer, entropy }: Accepted) {
+    fn accept(self: &Rc<Self>, Accepted { stream, peer, entropy, tls }: Accepted) {
         if self.draining.get() {
             let _ = self.channels.ended.send(Ended { shard: self.id, address: peer.ip() });
             return;
         }
         let id = self.shard.borrow_mut().accepted(self.clock.now(), peer, entropy);
-        let socket = match self.transport.ring() {
-            Some(ring) => Socket::Ring(ring.adopt(stream, id)),
-            None => Socket::Stream(Rc::new(Stream::adopt(stream))),
-        };
-        let slot = id.slot as usize;
         self.vacate(id.slot);
-        let mut clients = self.clients.borrow_mut();
-        if clients.len() <= slot {
-            clients.resize_with(slot + 1, || None);
-        }
-        let (address, port) = (peer.ip(), peer.port());
-        let client = Client { generation: id.generation, writing: false, address, port, socket: socket.clone() };
-        clients[slot] = Some(client);
-        if let Socket::Stream(stream) = socket {
-            glommio::spawn_local(Rc::clone(self).read(id, stream)).detach();
+        let (connection, subject) = tls.map(|secured| (secured.connection, secured.subject)).unzip();
+        self.clients.adopt(stream, peer, id, connection);
+        if let Some(subject) = subject.flatten() {
+            let now = self.clock.now();
+            self.with(|shard, out| shard.proved_subject(now, id, &subject, out));
         }
     }
 
-    /// The life of a stream's reading side.
-    async fn read(self: Rc<Self>, id: ConnId, socket: Rc<Stream>) {
-        loop {
-            match poll_fn(|cx| self.poll_client(cx, id, &socket)).await {
-                Input::Some => self.turn.yield_if_over().await,
-                Input::Ended => return self.with(|shard, out| shard.input_ended(id, out)),
-                Input::Failed => return self.with(|shard, out| shard.hung_up(id, out)),
-            }
-        }
-    }
-
-    /// One read, handed to the actor.
-    fn poll_client(self: &Rc<Self>, cx: &mut Context<'_>, id: ConnId, socket: &Stream) -> Poll<Input> {
-        if self.shard.borrow().is_stalled(id) {
-            let gone = self.with_client(id, |_| ()).is_none();
-            if gone {
-                return Poll::Ready(Input::Failed);
-            }
-            socket.pause(cx.waker());
-            return Poll::Pending;
-        }
-        let piece = Turn::begin();
-        let mut scratch = self.scratch.borrow_mut();
-        match socket.poll_read(cx, &mut scratch) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(0)) => Poll::Ready(Input::Ended),
-            Poll::Ready(Err(_)) => Poll::Ready(Input::Failed),
-            Poll::Ready(Ok(count)) => {
-                let now = self.clock.now();
-                let applied = Zxid(self.channels.applied_anywhere());
-                self.with(|shard, out| {
-                    shard.observe(applied);
-                    shard.received(now, id, &scratch[..count], out);
-                });
-                self.turn.end(&piece);
-                Poll::Ready(Input::Some)
-            }
-        }
-    }
-
-    fn with_client<T>(&self, id: ConnId, look: impl FnOnce(&mut Client) -> T) -> Option<T> {
-        let mut clients = self.clients.borrow_mut();
-        let client = clients.get_mut(id.slot as usize)?.as_mut().filter(|client| client.generation == id.generation)?;
-        Some(look(client))
-    }
-
-    fn resume(&self, id: ConnId) {
-        match self.with_client(id, |client| client.socket.clone()) {
-            Some(Socket::Ring(place)) => self.transport.ring().map_or((), |ring| ring.resume(place)),
-            Some(Socket::Stream(stream)) => stream.resume(),
-            None => {}
-        }
-    }
-
-    /// Sends what the socket takes, at once or at the end of the ring's turn; the rest goes when it takes more, and
-    /// when others have had their turn.
-    fn send(self: &Rc<Self>, id: ConnId) {
-        let waiting = self.with_client(id, |client| client.writing).unwrap_or(true);
-        if waiting {
-            return;
-        }
-        if self.transport.ring().is_some() {
-            return self.send_later(id);
-        }
-        if self.poll_send(&mut Context::from_waker(Waker::noop()), id) == Poll::Ready(true) {
-            return;
-        }
-        self.with_client(id, |client| client.writing = true);
-        glommio::spawn_local(Rc::clone(self).write(id)).detach();
-    }
-
-    async fn write(self: Rc<Self>, id: ConnId) {
-        let poll = |cx: &mut Context<'_>| {
-            let piece = Turn::begin();
-            let sent = self.poll_send(cx, id);
-            self.carry_out();
-            self.turn.end(&piece);
-            sent
-        };
-        while !poll_fn(poll).await {
-            self.turn.yield_if_over().await;
-        }
-        self.with_client(id, |client| client.writing = false);
-    }
-
-    /// Ready with true when everything is sent or the client is gone; with false when there is more, but a client that
-    /// takes whatever it is given must not keep the core from the others.
-    fn poll_send(&self, cx: &mut Context<'_>, id: ConnId) -> Poll<bool> {
-        let Some(Socket::Stream(stream)) = self.with_client(id, |client| client.socket.clone()) else {
-            return Poll::Ready(true);
-        };
-        let mut room = SENT_BYTES_MAX;
-        loop {
-            let mut shard = self.shard.borrow_mut();
-            let mut out = self.out.borrow_mut();
-            let bytes = shard.unsent(id);
-            if bytes.is_empty() {
-                return Poll::Ready(true);
-            }
-            if room == 0 {
-                return Poll::Ready(false);
-            }
-            match stream.poll_write(cx, &bytes[..bytes.len().min(room)]) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(count)) => {
-                    room -= count;
-                    shard.sent(self.clock.now(), id, count, &mut out);
-                }
-                Poll::Ready(Err(_)) => {
-                    shard.hung_up(id, &mut out);
-                    return Poll::Ready(true);
-                }
-            }
-        }
-    }
-
-    fn wake_mailbox_if_drained(&self) {
-        if self.is_drained() {
-            // An empty list of syncs: nothing to do but to come round.
-            let _ = self.channels.own.send(ToShard::Synced(Vec::new()));
+    /// The client is sent what there is for it when the turn ends.
+    fn send_later(&self, id: ConnId) {
+        if !self.shard.borrow().unsent(id).is_empty() {
+            self.clients.send_later(id);
         }
     }
 
     // ----- proposals -----
 
-    /// Wakes the sending task, which runs after the tasks that are ready now: their proposals travel together. What has
-    /// grown large goes at once.
+    /// Proposals travel together at the end of the serving task's turn. What has grown large goes at once.
     fn pass_on_proposals(&self) {
-        let bytes = self.shard.borrow().proposal_bytes();
-        if bytes >= PROPOSAL_BYTES_MAX {
+        if self.shard.borrow().proposal_bytes() >= PROPOSAL_BYTES_MAX {
             self.send_batch();
-        } else if let Some(ring) = self.transport.ring() {
-            self.rouse(ring);
-        } else if (bytes > 0 || !self.syncs.borrow().is_empty())
-            && let Some(waker) = self.pump.take()
-        {
-            waker.wake();
-        }
-    }
-
-    async fn send_proposals(self: Rc<Self>) {
-        loop {
-            poll_fn(|cx| {
-                let idle = self.shard.borrow().proposal_bytes() == 0 && self.syncs.borrow().is_empty();
-                if idle {
-                    self.pump.set(Some(cx.waker().clone()));
-                    return Poll::Pending;
-                }
-                Poll::Ready(())
-            })
-            .await;
-            self.send_batch();
+        } else {
+            self.rouse();
         }
     }
 
@@ -564,11 +336,9 @@ impl ShardActor {
                 let _ = self.channels.writer.send(ToWriter::Calm);
             }
             let _ = self.channels.consensus.send(Event::SessionActivity { shard: self.id, upto, sessions }.into());
-            if let Some(ring) = self.transport.ring() {
-                ring.look_after();
-            }
-            if let Some(acceptor) = &mut *self.acceptor.borrow_mut() {
-                acceptor.look_after();
+            self.clients.look_after();
+            if let Some(acceptor) = &*self.acceptor.borrow() {
+                acceptor.lock().look_after();
             }
         }
     }

@@ -7,9 +7,10 @@ use clap::Args;
 
 use crate::cli::serve::ConfigArguments;
 use crate::config::cores::{CorePlan, cpu_list};
-use crate::config::{self, Config};
-use crate::exit::Fault;
+use crate::config::{self, Config, users};
+use crate::exit::{ExitCode, Fault};
 use crate::net::peers::setup;
+use crate::net::tls::clients::ClientTls;
 use crate::preflight;
 
 /// Arguments of `corral check-config`; the configuration flags are those of `serve`.
@@ -38,6 +39,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     }
     let loaded = arguments.config.load()?;
     setup::check_files(&loaded.config)?;
+    ClientTls::configured(&loaded.config)?;
+    users::read(&loaded.config.security)
+        .map_err(|sentence| Fault::new(ExitCode::Config, format!("SASL: {sentence}")))?;
     let cpus = preflight::usable_cpus()?;
     let plan = loaded.core_plan(&cpus)?;
     let mut text = config::effective(&loaded);

@@ -225,8 +225,13 @@ fn between_hosts_there_is_tls_or_a_secret_and_a_word_of_consent() {
         zoo(&format!("sslQuorum=true\nssl.quorum.keyStore.location=/k.jks\n{hosts}"), &[]),
         &[
             "zoo.cfg:3: ssl.quorum.trustStore.location: sslQuorum is true, and ssl.quorum.trustStore.location is missing",
-            "zoo.cfg:4: ssl.quorum.keyStore.location: \"/k.jks\" is no PEM file; convert",
         ],
+    );
+    let stores = "sslQuorum=true\nssl.quorum.keyStore.location=/k.jks\nssl.quorum.keyStore.password=pw\n\
+                  ssl.quorum.keyStore.type=BCFKS\nssl.quorum.trustStore.location=/t.p12\n";
+    bad(
+        zoo(&format!("{stores}{hosts}"), &[]),
+        &["zoo.cfg:6: ssl.quorum.keyStore.type: stores of type \"BCFKS\" are not read"],
     );
 }
 

@@ -12,7 +12,10 @@ use corral_peer::ClusterName;
 use crate::config::cores::CoreRow;
 use crate::config::four_letter::FourLetterCommands;
 use crate::config::members::Members;
-use crate::config::value::{ConsensusPlacement, Field, Limits, LogLevel, Raw, Rejection, Secret, TransportChoice};
+use crate::config::value::{
+    ClientAuth, ConsensusPlacement, Field, Limits, LogLevel, Names, OnClientAddr, Raw, Rejection, Secret, Text,
+    TransportChoice,
+};
 
 /// One configuration key.
 pub(crate) struct Key {
@@ -169,17 +172,25 @@ sections! {
         /// acknowledged before the read was sent. Reads that arrive together share one confirmation.
         /// Otherwise a read shows the state of this server, and a client can send a `sync` first.
         linearizable_reads: bool = false, NONE, "";
-        /// PEM file of this server's certificate, and of those between it and the authority. It must be for
+        /// PEM, PKCS#12 or JKS file of this server's certificate, and of those between it and the authority. It must be for
         /// serverAuth and clientAuth. One of its alternative names (SAN) must be the host of this server in
         /// `ensemble.servers`, as in ZooKeeper's quorum TLS, or `server-ID`. The common name does not count.
         /// With `tls_cert`, `tls_key` and `tls_ca` all connections between servers are encrypted (TLS 1.3),
         /// and both sides authenticate. Empty = no TLS.
         tls_cert: PathBuf = PathBuf::new(), NONE, "";
-        /// PEM file of the key of `tls_cert`, not encrypted.
+        /// File of the key of `tls_cert`. A PKCS#12 or JKS file holds both.
         tls_key: PathBuf = PathBuf::new(), NONE, "";
-        /// PEM file of the authorities that sign the certificates of all servers.
+        /// Password of `tls_key`.
+        tls_key_password: Secret = Secret::default(), NONE, "";
+        /// File that holds the password of `tls_key`, instead of `tls_key_password`.
+        tls_key_password_file: PathBuf = PathBuf::new(), NONE, "";
+        /// File of the authorities that sign the certificates of all servers.
         tls_ca: PathBuf = PathBuf::new(), NONE, "";
-        /// The three files are checked every two seconds, and read again after a change. Otherwise they are
+        /// Password of `tls_ca`.
+        tls_ca_password: Secret = Secret::default(), NONE, "";
+        /// File that holds the password of `tls_ca`, instead of `tls_ca_password`.
+        tls_ca_password_file: PathBuf = PathBuf::new(), NONE, "";
+        /// The files are checked every two seconds, and read again after a change. Otherwise they are
         /// read at SIGHUP. New connections use the new files.
         tls_watch: bool = false, NONE, "";
         /// File with the secret that all servers of the ensemble share, as `openssl rand -base64 32` makes
@@ -336,6 +347,48 @@ sections! {
         /// client may write there.
         keeper_extensions: bool = false, NONE, "";
     }
+    /// TLS for clients. It is served on `tls.client_addr`, and on `server.client_addr` by `tls.on_client_addr`. The key store
+    /// and the trust store are PEM, PKCS#12 or JKS files. They are read again at SIGHUP, and new connections use
+    /// them.
+    tls: Tls {
+        /// Address and port for clients that speak TLS, besides `server.client_addr`. Empty = none.
+        client_addr: Option<SocketAddr> = None, NONE, "";
+        /// TLS on `server.client_addr`. `none` serves plaintext there. `also` serves both: the first byte of a
+        /// connection tells. `only` refuses plaintext.
+        on_client_addr: OnClientAddr = OnClientAddr::None, NONE, "";
+        /// Certificates of clients. `none` asks for none. `want` asks for a certificate, and verifies it.
+        /// `need` accepts no connection without one. A verified certificate authenticates its subject (scheme `x509`).
+        client_auth: ClientAuth = ClientAuth::Need, NONE, "";
+        /// File of this server's key and certificate, with the certificates between that and the authority.
+        key_store: PathBuf = PathBuf::new(), NONE, "";
+        /// Password of `tls.key_store`.
+        key_store_password: Secret = Secret::default(), NONE, "";
+        /// File that holds the password of `tls.key_store`, instead of `tls.key_store_password`.
+        key_store_password_file: PathBuf = PathBuf::new(), NONE, "";
+        /// File of the authorities that sign the certificates of clients. A certificate of a client that is in it
+        /// is accepted as well.
+        trust_store: PathBuf = PathBuf::new(), NONE, "";
+        /// Password of `tls.trust_store`.
+        trust_store_password: Secret = Secret::default(), NONE, "";
+        /// File that holds the password of `tls.trust_store`, instead of `tls.trust_store_password`.
+        trust_store_password_file: PathBuf = PathBuf::new(), NONE, "";
+        /// File of certificate revocation lists, PEM or DER. A client with a revoked certificate is
+        /// refused. So is a client if the file has no list of its authority. Empty = revocation is not checked.
+        crl_file: PathBuf = PathBuf::new(), NONE, "";
+        /// Versions that are served: `TLSv1.2`, `TLSv1.3`. Empty = both.
+        protocols: Names = Names::default(), NONE, "";
+        /// Cipher suites that are served, by their IANA names, in the order of preference. Empty = all that
+        /// the server has.
+        cipher_suites: Names = Names::default(), NONE, "";
+        /// The files are checked every two seconds, and read again after a change.
+        watch: bool = false, NONE, "";
+        /// Handshakes at a time. Further connections wait to be accepted.
+        handshakes_max: u32 = 1000, range(1, 100_000), "";
+        /// A handshake that is not complete after this time ends the connection.
+        handshake_ms: u32 = 10_000, range(100, 600_000), "ms";
+        /// On a port for both: a connection that sent no byte for this time is taken for plaintext.
+        detection_ms: u32 = 5000, range(1, 600_000), "ms";
+    }
     /// Access control.
     security: Security {
         /// No ACL is ever checked.
@@ -343,15 +396,31 @@ sections! {
         /// The superuser's digest, `super:` and the base64 SHA-1 as ZooKeeper's DigestAuthenticationProvider prints it.
         /// Empty = none.
         super_digest: Secret = Secret::default(), NONE, "";
-        /// Every request before authentication as a digest user, also a ping, is answered
-        /// SESSIONCLOSEDREQUIRESASLAUTH (-124), and the connection is closed.
-        enforce_digest: bool = false, NONE, "";
-        /// ACLs may name SASL users (scheme `sasl`). This version authenticates no such user, so these
-        /// entries are kept and grant nothing.
+        /// Schemes of which every client must prove one: `digest`, `sasl`, `x509`. Every request before that,
+        /// also a ping, is answered SESSIONCLOSEDREQUIRESASLAUTH (-124), and the connection is closed. Empty = a
+        /// client need not authenticate.
+        enforce_schemes: Names = Names::default(), NONE, "";
+        /// ACLs may name SASL users (scheme `sasl`). So they may wherever SASL users are configured.
         sasl_acls: bool = false, NONE, "";
-        /// ACLs may name the subjects of client certificates (scheme `x509`). This version authenticates no
-        /// such user, so these entries are kept and grant nothing.
+        /// JAAS file with SASL users, as ZooKeeper's `java.security.auth.login.config`: the options
+        /// `user_NAME="PASSWORD"` of one section. The mechanism is DIGEST-MD5. Read again at SIGHUP. Empty = none.
+        sasl_jaas_file: PathBuf = PathBuf::new(), NONE, "";
+        /// The section of `sasl_jaas_file`.
+        sasl_jaas_section: Text = Text("Server".to_owned()), NONE, "";
+        /// File with SASL users, one `NAME:PASSWORD` a line, mode 600. During a rotation a user may have
+        /// several lines: each password is valid. Read again at SIGHUP. Empty = none.
+        sasl_users_file: PathBuf = PathBuf::new(), NONE, "";
+        /// SASL users that are super users, besides the rights that ACLs give them.
+        sasl_super_users: Names = Names::default(), NONE, "";
+        /// Password of the SASL user `super`, instead of one from the files.
+        sasl_super_password: Secret = Secret::default(), NONE, "";
+        /// A client that fails to prove its SASL user goes on without one. Otherwise its connection is closed.
+        allow_sasl_failed_clients: bool = false, NONE, "";
+        /// ACLs may name the subjects of client certificates (scheme `x509`). So they may wherever clients prove
+        /// certificates, see `tls.client_auth`.
         x509_acls: bool = false, NONE, "";
+        /// The superuser's certificate: its subject as ZooKeeper writes it, such as `CN=admin,O=Example,C=DE`. Empty = none.
+        x509_super_user: Text = Text::default(), NONE, "";
     }
     /// Threads and their timing. The defaults are measured. Change them only with a measurement.
     runtime: Runtime {

@@ -8,16 +8,21 @@ pub(crate) mod cores;
 mod ensemble;
 mod file;
 pub(crate) mod four_letter;
+mod jaas;
 mod keys;
 pub(crate) mod members;
 mod problem;
 mod properties;
 mod reference;
+pub(crate) mod tls;
 mod toml_file;
+pub(crate) mod users;
 pub(crate) mod value;
 mod zoo;
+mod zoo_auth;
 mod zoo_ensemble;
 mod zoo_keys;
+mod zoo_tls;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -160,11 +165,14 @@ pub(crate) fn load_once(file: Option<&Path>, overrides: &[Override]) -> Result<L
         ensemble::settle(&mut draft, &read_text);
     }
     if format == Format::ZooCfg {
+        zoo_tls::Found::secure_alone(&mut draft);
         require(&mut draft, "server.client_addr", "clientPort", "--client-addr");
     }
     if draft.awaits_names_alone() {
         derive(&mut draft, format);
+        tls::derive(&mut draft);
         check(&mut draft);
+        tls::check(&mut draft);
         ensemble::check(&mut draft);
     }
     finish(draft)
@@ -330,5 +338,7 @@ fn line_of(place: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod ensemble_tests;
+#[cfg(test)]
+mod secured_tests;
 #[cfg(test)]
 mod tests;

@@ -67,6 +67,8 @@ pub(crate) struct Draft {
     pub(crate) file: Option<PathBuf>,
     /// What a zoo.cfg says of this server's place in an ensemble, beside the list of servers.
     pub(crate) quorum: Quorum,
+    /// A zoo.cfg has revocation checked; the file may be named by a flag.
+    pub(crate) needs_crl_file: Option<(Source, Rejection)>,
 }
 
 /// See `Draft::quorum`; each with the place it is said at.
@@ -91,6 +93,7 @@ impl Draft {
             notes: Vec::new(),
             file: file.map(Path::to_owned),
             quorum: Quorum::default(),
+            needs_crl_file: None,
         }
     }
 

@@ -3,6 +3,9 @@
 //! Pure, start-up only. It does not know any key. It follows `java.util.Properties.load`: comments with `#` or `!`,
 //! lines continued by a backslash, `=`, `:` or white space between key and value, and the escapes `\t \n \r \f \uXXXX`.
 
+use crate::config::problem::shortened;
+use crate::config::value::Rejection;
+
 /// One key and value. The value has no white space at its ends, as ZooKeeper trims it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Property {
@@ -110,6 +113,48 @@ fn unescaped(text: &str) -> Option<String> {
         }
     }
     Some(out)
+}
+
+/// A whole number as Java's `Integer.decode` and `Long.decode` read one.
+///
+/// # Errors
+/// Any other text.
+pub(crate) fn whole(value: &str) -> Result<i64, Rejection> {
+    let refused = || Rejection::new(format!("{:?} is no whole number", shortened(value)), "give a whole number");
+    let (negative, digits) = match value.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, value.strip_prefix('+').unwrap_or(value)),
+    };
+    let (digits, radix) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (digits, 10),
+    };
+    if digits.starts_with(['+', '-']) {
+        return Err(refused());
+    }
+    let number = i64::from_str_radix(digits, radix).map_err(|_| refused())?;
+    Ok(if negative { -number } else { number })
+}
+
+/// A truth value: `true` or `yes`, `false` or `no`.
+///
+/// # Errors
+/// Any other text.
+pub(crate) fn flag(value: &str) -> Result<bool, Rejection> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "yes" => Ok(true),
+        "false" | "no" => Ok(false),
+        _ => Err(Rejection::new(format!("{:?} is neither true nor false", shortened(value)), "give true or false")),
+    }
+}
+
+/// A port.
+///
+/// # Errors
+/// Any other text.
+pub(crate) fn port(value: &str) -> Result<u16, Rejection> {
+    let number = whole(value)?;
+    u16::try_from(number).map_err(|_| Rejection::new(format!("{number} is no port"), "give a port from 1 to 65535"))
 }
 
 #[cfg(test)]

@@ -362,7 +362,6 @@ fn zoo_wrong_values() {
     check_zoo_bad("maxClientCnxns=-5", &["zoo.cfg:3: maxClientCnxns: -5 is too small"]);
     check_zoo_bad("enforceQuota=maybe", &["zoo.cfg:3: enforceQuota: \"maybe\" is neither true nor false"]);
     check_zoo_bad("forceSync=no", &["zoo.cfg:3: forceSync: \"no\" is refused: every acknowledged write is on disk;"]);
-    check_zoo_bad("enforce.auth.enabled=true", &["zoo.cfg:3: enforce.auth.enabled: \"true\" is refused"]);
     check_zoo_bad("autopurge.purgeInterval=daily", &["zoo.cfg:3: autopurge.purgeInterval: \"daily\" is no whole"]);
     check_zoo_bad("dataLogDir=", &["zoo.cfg:3: dataLogDir: the value is empty"]);
     check_zoo_bad("x=\\u12", &["zoo.cfg:3: a \\u is not followed by four hexadecimal digits"]);
@@ -388,9 +387,9 @@ fn zoo_needs_directory_and_port_unless_flags_give_them() {
 #[test]
 fn zoo_warnings_name_the_keys_once() {
     check_zoo_warning(
-        "initLimit=5\nfoo=1\nsuperUser=x\nsyncLimit=x\nadmin.enableServer=false\nfoo.bar=2\ngroup.1=1",
+        "initLimit=5\nfoo=1\nensembleAuthName=\nemulate353TTLNodes=true\nsyncLimit=x\nadmin.enableServer=false\nfoo.bar=2\ngroup.1=1",
         &[
-            "features that this version does not offer are ignored: superUser, admin.enableServer",
+            "features that this version does not offer are ignored: emulate353TTLNodes, admin.enableServer",
             "neither ZooKeeper 3.9 nor this server knows are ignored: foo, foo.bar",
         ],
     );
@@ -422,21 +421,16 @@ fn keys_of_corral_in_a_zoo_cfg_end_the_start() {
 /// They were ignored with a warning, and the server went on without the protection.
 #[test]
 fn zoo_keys_that_demand_protection_end_the_start() {
-    for key in ["ssl.keyStore.password", "ssl.trustStore.pasword"] {
-        let told = format!("zoo.cfg:3: {key}: the line asks for TLS on a port for clients");
-        check_zoo_bad(&format!("{key}=secret"), &[&told]);
-    }
-    let refused = "which is not served; drop the line";
+    check_zoo_bad(
+        "ssl.trustStore.pasword=secret",
+        &["zoo.cfg:3: ssl.trustStore.pasword: the line asks for a setting of TLS"],
+    );
     for (line, key) in [
         ("requireClientAuthScheme=sasl", "requireClientAuthScheme"),
-        ("sessionRequireClientSASLAuth=true", "sessionRequireClientSASLAuth"),
-        ("enforce.auth.enabled=true", "enforce.auth.enabled"),
-        ("enforce.auth.schemes=sasl", "enforce.auth.schemes"),
-        ("secureClientPort=2281", "secureClientPort"),
+        ("enforce.auth.enabled=true", "enforce.auth.schemes"),
+        ("sessionRequireClientSASLAuth=true", "security.enforce_schemes"),
+        ("enforce.auth.enabled=maybe", "enforce.auth.enabled"),
         ("secureClientPortAddress=0.0.0.0", "secureClientPortAddress"),
-        ("client.portUnification=true", "client.portUnification"),
-        ("ssl.keyStore.location=/x.jks", "ssl.keyStore.location"),
-        ("ssl.clientAuth=need", "ssl.clientAuth"),
         ("authProvider.1=com.example.Own", "authProvider.1"),
         ("ensembleAuthName=blue", "ensembleAuthName"),
         ("audit.enable=true", "audit.enable"),
@@ -449,12 +443,10 @@ fn zoo_keys_that_demand_protection_end_the_start() {
         check_zoo_bad(line, &[&format!("zoo.cfg:3: {key}: ")]);
     }
     check_zoo_bad(
-        "secureClientPort=2281",
-        &[&format!("zoo.cfg:3: secureClientPort: \"2281\" asks for TLS on a port for clients, {refused}")],
-    );
-    check_zoo_bad(
         "secureClientprot=2281",
-        &["zoo.cfg:3: secureClientprot: the key is not known, and taken for secureClientPort: \"2281\" asks"],
+        &[
+            "zoo.cfg:3: secureClientprot: the key is not known, and taken for secureClientPort: the line asks for protection",
+        ],
     );
     for off in [
         "sessionRequireClientSASLAuth=false",

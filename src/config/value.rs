@@ -347,6 +347,69 @@ word_choice! {
     }
 }
 
+/// Text without a further meaning here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text(pub(crate) String);
+
+impl Field for Text {
+    const KIND: &'static str = "text";
+
+    fn parse(raw: &Raw, _limits: Limits) -> Result<Self, Rejection> {
+        text(raw, "give a text in double quotes").map(|text| Text(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        quoted(&self.0)
+    }
+}
+
+/// Names in the order in which they count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+impl Field for Names {
+    const KIND: &'static str = "list of names";
+
+    fn parse(raw: &Raw, _limits: Limits) -> Result<Self, Rejection> {
+        const NAMES_MAX: usize = 100;
+        let remedy = "give a list of names in double quotes, such as [\"A\", \"B\"]";
+        match raw {
+            Raw::List(list) if list.len() <= NAMES_MAX => Ok(Names(list.clone())),
+            Raw::List(_) => Err(Rejection::new(format!("the list has more than {NAMES_MAX} names"), remedy)),
+            _ => Err(Rejection::wrong_type(raw, remedy)),
+        }
+    }
+
+    fn show(&self) -> String {
+        let names: Vec<String> = self.0.iter().map(|name| quoted(name)).collect();
+        format!("[{}]", names.join(", "))
+    }
+}
+
+word_choice! {
+    /// Protocols of the ordinary port for clients.
+    OnClientAddr {
+        /// Plaintext.
+        None = "none",
+        /// TLS and plaintext.
+        Also = "also",
+        /// TLS.
+        Only = "only",
+    }
+}
+
+word_choice! {
+    /// Whether clients of TLS are asked for certificates.
+    ClientAuth {
+        /// They are not asked.
+        None = "none",
+        /// They are asked, and may have none.
+        Want = "want",
+        /// They must have one.
+        Need = "need",
+    }
+}
+
 word_choice! {
     /// How clients' sockets are served.
     TransportChoice {

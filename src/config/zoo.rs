@@ -12,10 +12,12 @@ use crate::config::file::ReadFile;
 use crate::config::four_letter;
 use crate::config::keys;
 use crate::config::problem::{Draft, Source, nearest, shortened};
-use crate::config::properties::{self, Property};
+use crate::config::properties::{self, Property, flag, port, whole};
 use crate::config::value::{Raw, Rejection, every_address, resolve};
+use crate::config::zoo_auth;
 use crate::config::zoo_ensemble::{Found, is_membership, protection_meant};
-use crate::config::zoo_keys::{self, Rule};
+use crate::config::zoo_keys::{self, OFF, Rule};
+use crate::config::zoo_tls;
 
 /// What gathers over the whole file before it can be judged.
 #[derive(Default)]
@@ -23,6 +25,8 @@ struct Gathered {
     client_port: Option<(u16, u32)>,
     client_address: Option<(String, u32)>,
     ensemble: Found,
+    tls: zoo_tls::Found,
+    enforced: zoo_auth::Found,
     meaningless: Vec<String>,
     ensemble_only: Vec<String>,
     not_offered: Vec<String>,
@@ -55,6 +59,8 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: ReadFile<'_>) {
     if draft.source("server.data_dir") == Source::Default {
         draft.sources.insert("server.data_dir", Source::ZooKeeperDefault);
     }
+    std::mem::take(&mut gathered.enforced).judge(draft);
+    gathered.meaningless.append(&mut std::mem::take(&mut gathered.tls).judge(draft));
     let standalone = std::mem::take(&mut gathered.ensemble).judge(draft);
     if draft.config.ensemble.servers.is_ensemble() {
         gathered.not_offered.append(&mut gathered.ensemble_only);
@@ -111,6 +117,8 @@ fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered
         None => return unknown(property, draft, gathered),
         Some(Rule::Demand { off, what, remedy }) => demanded(property, off, what, remedy),
         Some(Rule::Ensemble(_)) => return gathered.ensemble.key(property),
+        Some(Rule::Tls(_)) => return gathered.tls.key(property),
+        Some(Rule::Enforce(_)) => return gathered.enforced.key(property),
         Some(Rule::Meaningless | Rule::NotOffered)
             if !zoo_keys::is_listed(key) && protection_meant(key, value).is_some() =>
         {
@@ -202,6 +210,11 @@ fn unknown(property: &Property, draft: &mut Draft, gathered: &mut Gathered) {
     }
     let refused = match near.and_then(zoo_keys::rule) {
         Some(Rule::Demand { off, what, remedy }) => demanded(property, off, what, remedy).err(),
+        Some(Rule::Tls(_) | Rule::Enforce(_)) => {
+            let is_off = value.is_empty() || OFF.iter().any(|off| value.trim().eq_ignore_ascii_case(off));
+            let remedy = format!("write {}, or drop the line", near.unwrap_or_default());
+            (!is_off).then(|| Rejection::new("the line asks for protection of clients", remedy))
+        }
         Some(Rule::Only { value: only, reason }) if !value.eq_ignore_ascii_case(only) => {
             Some(Rejection::new(format!("{:?} is refused: {reason}", shortened(value)), "drop the line"))
         }
@@ -230,24 +243,6 @@ fn auth_provider(class: &str) -> Option<Option<&'static str>> {
     }
 }
 
-/// A whole number as Java's `Integer.decode` and `Long.decode` read one.
-fn whole(value: &str) -> Result<i64, Rejection> {
-    let refused = || Rejection::new(format!("{:?} is no whole number", shortened(value)), "give a whole number");
-    let (negative, digits) = match value.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, value.strip_prefix('+').unwrap_or(value)),
-    };
-    let (digits, radix) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(digits) => (digits, 16),
-        None => (digits, 10),
-    };
-    if digits.starts_with(['+', '-']) {
-        return Err(refused());
-    }
-    let number = i64::from_str_radix(digits, radix).map_err(|_| refused())?;
-    Ok(if negative { -number } else { number })
-}
-
 fn scaled(value: &str, scale: u32) -> Result<i128, Rejection> {
     let number = whole(value)?;
     Ok(if number == -1 { 0 } else { i128::from(number) * i128::from(scale) })
@@ -263,19 +258,6 @@ fn clamped(draft: &mut Draft, zoo_key: &str, to: &str, number: i128, source: &So
             .push(format!("{}: {zoo_key}: {to} = {number} is out of range; {moved} is used", draft.place(source)));
     }
     moved
-}
-
-pub(crate) fn flag(value: &str) -> Result<bool, Rejection> {
-    match value.to_ascii_lowercase().as_str() {
-        "true" | "yes" => Ok(true),
-        "false" | "no" => Ok(false),
-        _ => Err(Rejection::new(format!("{:?} is neither true nor false", shortened(value)), "give true or false")),
-    }
-}
-
-fn port(value: &str) -> Result<u16, Rejection> {
-    let number = whole(value)?;
-    u16::try_from(number).map_err(|_| Rejection::new(format!("{number} is no port"), "give a port from 1 to 65535"))
 }
 
 /// The words of the list that exist; the others are named in a warning, because ZooKeeper ignores them.

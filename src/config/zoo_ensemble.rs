@@ -11,9 +11,9 @@ use crate::config::ensemble::client_addr;
 use crate::config::file::ReadFile;
 use crate::config::members::{Member, Members, id_of, role_of};
 use crate::config::problem::{Draft, Source, nearest, shortened};
-use crate::config::properties::{self, Property};
+use crate::config::properties::{self, Property, flag};
 use crate::config::value::{Raw, Rejection};
-use crate::config::zoo::flag;
+use crate::config::zoo_tls::known_type;
 
 /// What was found of the ensemble.
 #[derive(Default)]
@@ -233,38 +233,39 @@ fn only(value: &str, only: &str, reason: &str) -> Result<(), Rejection> {
     Err(Rejection::new(reason, format!("give {only}, or drop the line")))
 }
 
-/// Takes over the stores of quorum TLS, which must be PEM files.
+/// Takes over the stores of quorum TLS.
 fn ssl_quorum(keys: &BTreeMap<String, (String, u32)>, draft: &mut Draft) {
-    let stores =
-        [("keyStore", &["ensemble.tls_cert", "ensemble.tls_key"][..]), ("trustStore", &["ensemble.tls_ca"][..])];
+    let stores = [
+        ("keyStore", &["ensemble.tls_cert", "ensemble.tls_key"][..], "ensemble.tls_key"),
+        ("trustStore", &["ensemble.tls_ca"][..], "ensemble.tls_ca"),
+    ];
     let line_of_ssl = keys.get("sslQuorum").map_or(0, |(_, line)| *line);
-    for (store, targets) in stores {
+    for (store, targets, protected) in stores {
         let location = format!("ssl.quorum.{store}.location");
         let Some((path, line)) = keys.get(&location) else {
             let rejection = Rejection::new(
                 format!("sslQuorum is true, and {location} is missing"),
-                format!("add the line {location}=FILE.pem, or give --set {}=FILE", targets[0]),
+                format!("add the line {location}=FILE, or give --set {}=FILE", targets[0]),
             );
             if targets.iter().any(|target| draft.source(target) == Source::Default) {
                 draft.problem(&Source::Line(line_of_ssl), &location, rejection);
             }
             continue;
         };
-        let typed = keys.get(&format!("ssl.quorum.{store}.type"));
-        let is_pem = match typed {
-            Some((kind, _)) => kind.eq_ignore_ascii_case("PEM"),
-            None => path.ends_with(".pem"),
-        };
-        if !is_pem {
-            let rejection = Rejection::new(
-                format!("{:?} is no PEM file", shortened(path)),
-                "convert the store (keytool -importkeystore to PKCS12, then openssl pkcs12 -nodes), and name a file .pem",
-            );
-            draft.problem(&Source::Line(*line), &location, rejection);
-            continue;
-        }
         for target in targets {
             draft.assign(target, &Raw::Text(path.clone()), Source::Line(*line), &location);
+        }
+        for (name, suffix) in [("password", "_password"), ("passwordPath", "_password_file")] {
+            let key = format!("ssl.quorum.{store}.{name}");
+            if let Some((value, line)) = keys.get(&key).filter(|(value, _)| !value.is_empty()) {
+                draft.assign(&format!("{protected}{suffix}"), &Raw::Text(value.clone()), Source::Line(*line), &key);
+            }
+        }
+        let kind = format!("ssl.quorum.{store}.type");
+        if let Some((value, line)) = keys.get(&kind)
+            && let Err(rejection) = known_type(value)
+        {
+            draft.problem(&Source::Line(*line), &kind, rejection);
         }
     }
 }

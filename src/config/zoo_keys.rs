@@ -39,6 +39,10 @@ pub(crate) enum Rule {
     AuthProvider,
     /// Means this with more than one server; a standalone server ignores it, ZooKeeper's as well.
     Ensemble(&'static str),
+    /// Means this where a port serves TLS to clients; without such a port ZooKeeper ignores it as well.
+    Tls(&'static str),
+    /// Says which identities clients must prove, or which are super users.
+    Enforce(&'static str),
     /// Has no meaning in this server.
     Meaningless,
     /// Ignored by every standalone server, ZooKeeper's as well.
@@ -57,27 +61,7 @@ const fn tuning(to: &'static str, scale: u32) -> Rule {
 }
 
 const DURABILITY: &str = "every acknowledged write is on disk";
-const AUTHENTICATION: &str =
-    "this version can demand a digest user alone (security.enforce_digest = true) and must not pretend to more";
-
-/// Demands protection of the connections of clients, which are neither encrypted nor have certificates.
-const fn tls(off: &'static [&'static str]) -> Rule {
-    Rule::Demand {
-        off,
-        what: "TLS on a port for clients",
-        remedy: "drop the line, and let a TLS proxy or the network protect the clients' connections",
-    }
-}
-
-const fn sasl(off: &'static [&'static str], what: &'static str) -> Rule {
-    Rule::Demand {
-        off,
-        what,
-        remedy: "drop the line; for a digest user of every client give --set security.enforce_digest=true",
-    }
-}
-
-const OFF: &[&str] = &["false", "no"];
+pub(crate) const OFF: &[&str] = &["false", "no"];
 
 /// The key without the prefix of Java's system properties, which has no place in a `zoo.cfg`.
 pub(crate) fn without_prefix(key: &str) -> &str {
@@ -140,13 +124,43 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("DigestAuthenticationProvider.enabled", Rule::Only { value: "true", reason: "the digest scheme is always there" }),
     ("dynamicConfigFile", Rule::DynamicFile),
     ("forceSync", Rule::Only { value: "yes", reason: DURABILITY }),
-    ("enforce.auth.enabled", Rule::Only { value: "false", reason: AUTHENTICATION }),
-    ("sessionRequireClientSASLAuth", Rule::Only { value: "false", reason: AUTHENTICATION }),
-    ("enforce.auth.schemes", sasl(&[], "authentication of every client by these schemes")),
-    ("requireClientAuthScheme", sasl(&[], "authentication of every client by this scheme")),
-    ("secureClientPort", tls(&[])),
-    ("secureClientPortAddress", tls(&[])),
-    ("client.portUnification", tls(OFF)),
+    ("enforce.auth.enabled", Rule::Enforce("true: `security.enforce_schemes` is the list of `enforce.auth.schemes`")),
+    ("enforce.auth.schemes", Rule::Enforce("with `enforce.auth.enabled` `security.enforce_schemes`")),
+    ("sessionRequireClientSASLAuth", Rule::Enforce("true: `sasl` in `security.enforce_schemes`")),
+    (
+        "requireClientAuthScheme",
+        Rule::Demand {
+            off: &[],
+            what: "authentication of every client, but has no effect in ZooKeeper",
+            remedy: "write enforce.auth.enabled=true and enforce.auth.schemes=sasl, or drop the line",
+        },
+    ),
+    ("secureClientPort", Rule::Tls("the port of `tls.client_addr`")),
+    ("secureClientPortAddress", Rule::Tls("the host of `tls.client_addr`")),
+    ("client.portUnification", Rule::Tls("`tls.on_client_addr`: `also`")),
+    ("client.certReload", Rule::Tls("`tls.watch`")),
+    ("ssl.clientAuth", Rule::Tls("`tls.client_auth`")),
+    ("ssl.keyStore.location", Rule::Tls("`tls.key_store`")),
+    ("ssl.keyStore.password", Rule::Tls("`tls.key_store_password`")),
+    ("ssl.keyStore.passwordPath", Rule::Tls("`tls.key_store_password_file`")),
+    ("ssl.keyStore.type", Rule::Tls("`JKS`, `PEM` or `PKCS12`. The content of the file decides")),
+    ("ssl.trustStore.location", Rule::Tls("`tls.trust_store`")),
+    ("ssl.trustStore.password", Rule::Tls("`tls.trust_store_password`")),
+    ("ssl.trustStore.passwordPath", Rule::Tls("`tls.trust_store_password_file`")),
+    ("ssl.trustStore.type", Rule::Tls("`JKS`, `PEM` or `PKCS12`. The content of the file decides")),
+    ("ssl.protocol", Rule::Tls("`TLSv1.2`: that alone (`tls.protocols`). `TLSv1.3` and `TLS`: both")),
+    ("ssl.enabledProtocols", Rule::Tls("`tls.protocols`")),
+    ("ssl.ciphersuites", Rule::Tls("`tls.cipher_suites`. A warning names suites that are not served")),
+    ("ssl.crl", Rule::Tls("true: `tls.crl_file` must be given as well")),
+    ("ssl.ocsp", Rule::Tls("only `false`")),
+    ("ssl.clientHostnameVerification", Rule::Tls("only `false`, ZooKeeper's default")),
+    ("ssl.authProvider", Rule::Tls("only `x509`")),
+    ("ssl.handshakeDetectionTimeoutMillis", Rule::Tls("`tls.detection_ms`")),
+    ("netty.server.outstandingHandshake.limit", Rule::Tls("`tls.handshakes_max`. Further clients wait to be accepted")),
+    ("ssl.hostnameVerification", Rule::Meaningless),
+    ("ssl.allowReverseDnsLookup", Rule::Meaningless),
+    ("ssl.context.supplier.class", Rule::Meaningless),
+    ("ssl.sslProvider", Rule::Meaningless),
     ("localSessionsEnabled", Rule::EnsembleOnly),
     ("localSessionsUpgradingEnabled", Rule::EnsembleOnly),
     ("readonlymode.enabled", Rule::Flag { to: "ensemble.read_only" }),
@@ -162,8 +176,11 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("enableEagerACLCheck", Rule::NotOffered),
     ("admin.*", Rule::NotOffered),
     ("metricsProvider.*", Rule::NotOffered),
-    ("superUser", Rule::NotOffered),
-    ("X509AuthenticationProvider.superUser", Rule::NotOffered),
+    ("superUser", Rule::Enforce("a name in `security.sasl_super_users`")),
+    ("superUser.*", Rule::Enforce("a name in `security.sasl_super_users`")),
+    ("SASLAuthenticationProvider.superPassword", Rule::Text { to: "security.sasl_super_password" }),
+    ("sasl.serverconfig", Rule::Text { to: "security.sasl_jaas_section" }),
+    ("X509AuthenticationProvider.superUser", Rule::Text { to: "security.x509_super_user" }),
     (
         "ensembleAuthName",
         Rule::Demand {
@@ -173,15 +190,16 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
         },
     ),
     ("authProvider.*", Rule::AuthProvider),
-    ("allowSaslFailedClients", Rule::NotOffered),
+    ("allowSaslFailedClients", Rule::Flag { to: "security.allow_sasl_failed_clients" }),
     ("sslQuorum", Rule::Ensemble("true: TLS between servers, with the keys and authorities below")),
-    (
-        "ssl.quorum.keyStore.location",
-        Rule::Ensemble("with `sslQuorum` `ensemble.tls_cert` and `ensemble.tls_key`, a PEM file"),
-    ),
-    ("ssl.quorum.keyStore.type", Rule::Ensemble("only `PEM`")),
-    ("ssl.quorum.trustStore.location", Rule::Ensemble("with `sslQuorum` `ensemble.tls_ca`, a PEM file")),
-    ("ssl.quorum.trustStore.type", Rule::Ensemble("only `PEM`")),
+    ("ssl.quorum.keyStore.location", Rule::Ensemble("with `sslQuorum` `ensemble.tls_cert` and `ensemble.tls_key`")),
+    ("ssl.quorum.keyStore.password", Rule::Ensemble("`ensemble.tls_key_password`")),
+    ("ssl.quorum.keyStore.passwordPath", Rule::Ensemble("`ensemble.tls_key_password_file`")),
+    ("ssl.quorum.keyStore.type", Rule::Ensemble("`JKS`, `PEM` or `PKCS12`. The content of the file decides")),
+    ("ssl.quorum.trustStore.location", Rule::Ensemble("with `sslQuorum` `ensemble.tls_ca`")),
+    ("ssl.quorum.trustStore.password", Rule::Ensemble("`ensemble.tls_ca_password`")),
+    ("ssl.quorum.trustStore.passwordPath", Rule::Ensemble("`ensemble.tls_ca_password_file`")),
+    ("ssl.quorum.trustStore.type", Rule::Ensemble("`JKS`, `PEM` or `PKCS12`. The content of the file decides")),
     ("ssl.quorum.hostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
     ("ssl.quorum.clientHostnameVerification", Rule::Ensemble("only `true`: the names of certificates always count")),
     ("ssl.quorum.clientAuth", Rule::Ensemble("only `need`: both sides authenticate")),
@@ -195,7 +213,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("quorumListenOnAllIPs", Rule::Ensemble("true: `ensemble.peer_addr` with every address, IPv4 and IPv6")),
     ("peerType", Rule::Ensemble("`participant` or `observer`. The list of servers overrides it")),
     ("ssl.quorum.*", Rule::NotOffered),
-    ("ssl.*", tls(&[])),
+    ("ssl.*", Rule::Demand { off: &[], what: "a setting of TLS", remedy: "correct the key, or drop the line" }),
     ("request_throttle_max_requests", number("limits.requests_in_flight_max")),
     ("request_throttle_*", Rule::Meaningless),
     ("request_stale_*", Rule::Meaningless),
@@ -245,7 +263,6 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("commitProcessor.*", Rule::Meaningless),
     ("forward_learner_requests_to_commit_processor_disabled", Rule::Meaningless),
     ("serverCnxnFactory", Rule::Meaningless),
-    ("client.certReload", Rule::Meaningless),
     ("watchManagerName", Rule::Meaningless),
     ("watcherCleanThreadsNum", Rule::Meaningless),
     ("watcherCleanThreshold", Rule::Meaningless),
@@ -273,6 +290,8 @@ impl Rule {
             | Rule::Demand { .. }
             | Rule::Only { .. }
             | Rule::Ensemble(_)
+            | Rule::Tls(_)
+            | Rule::Enforce(_)
             | Rule::Meaningless
             | Rule::EnsembleOnly
             | Rule::NotOffered => None,
@@ -299,7 +318,8 @@ mod tests {
     fn exact_names_win_over_prefixes() {
         assert_eq!(rule("nio.sessionlessCnxnTimeout"), Some(number("sessions.sessionless_timeout_ms")));
         assert_eq!(rule("nio.numWorkerThreads"), Some(Rule::Meaningless));
-        assert!(matches!(rule("ssl.keyStore.location"), Some(Rule::Demand { .. })));
+        assert!(matches!(rule("ssl.keyStore.location"), Some(Rule::Tls(_))));
+        assert!(matches!(rule("ssl.keyStore.pasword"), Some(Rule::Demand { .. })));
         assert_eq!(rule("ssl.quorum.ciphersuites"), Some(Rule::NotOffered));
         assert!(matches!(rule("ssl.quorum.keyStore.location"), Some(Rule::Ensemble(_))));
         assert_eq!(rule("nio"), None);

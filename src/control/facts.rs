@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::gauges::Gauges;
 use crate::net::acceptor::BACKLOG;
 use crate::net::peers::{PeerConnections, PeerStats};
+use crate::net::tls::certificates::Certificates;
 use crate::runtime::clock::Clock;
 use crate::version::VERSION;
 
@@ -31,6 +32,7 @@ pub(crate) struct Facts {
     /// Without the port for clients and the sizes of the directories.
     configured: Configured,
     connections: Option<Arc<PeerConnections>>,
+    certificates: Vec<Box<dyn Certificates>>,
 }
 
 impl Facts {
@@ -39,6 +41,7 @@ impl Facts {
         clock: Clock,
         gauges: Arc<Gauges>,
         connections: Option<Arc<PeerConnections>>,
+        certificates: Vec<Box<dyn Certificates>>,
     ) -> Facts {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (data_dir, log_dir) = (absolute(&config.server.data_dir), absolute(&config.server.log_dir));
@@ -58,7 +61,7 @@ impl Facts {
             members: None,
         };
         let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
-        Facts { clock, started, gauges, data_dir, log_dir, configured, connections }
+        Facts { clock, started, gauges, data_dir, log_dir, configured, connections, certificates }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -81,6 +84,7 @@ impl Facts {
             trace_mask,
             configured: Configured {
                 client_port: self.gauges.client_port.load(Ordering::Relaxed),
+                secure_client_port: Some(self.gauges.secure_port.load(Ordering::Relaxed)).filter(|port| *port > 0),
                 ..self.configured.clone()
             },
             ..ServerFacts::default()
@@ -102,11 +106,11 @@ impl Facts {
                 facts.scrub = self.gauges.scrub();
                 facts.reconfig = self.gauges.reconfig();
                 facts.quorum = self.gauges.quorum();
+                facts.handshakes_failed = self.gauges.handshakes_failed.load(Ordering::Relaxed);
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
                 facts.syncs = self.gauges.syncs.timing();
                 facts.snapshots = self.gauges.snapshots.timing();
-                facts.certificate_expires =
-                    self.connections.as_ref().and_then(|connections| connections.tls()?.expires());
+                facts.certificate_expires = self.certificates.iter().filter_map(|one| one.expires()).min();
                 facts.peers = self.connections.iter().flat_map(|connections| connections.stats()).map(peer).collect();
             }
             _ => {}

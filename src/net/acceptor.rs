@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use corral_core::ids::ShardId;
+use rustls::ServerConnection;
 
 use crate::gauges::Gauges;
 use crate::net::listen::canonical;
@@ -30,6 +31,14 @@ pub(crate) struct Accepted {
     pub(crate) peer: SocketAddr,
     /// Fresh random bytes.
     pub(crate) entropy: [u8; 16],
+    pub(crate) tls: Option<Box<Secured>>,
+}
+
+/// Result of a handshake.
+pub(crate) struct Secured {
+    pub(crate) connection: ServerConnection,
+    /// The subject of the client's certificate, if there is one.
+    pub(crate) subject: Option<String>,
 }
 
 /// Gives a connection to a shard; false when that has ended.
@@ -62,7 +71,20 @@ pub(crate) struct Acceptor {
     by_address: HashMap<IpAddr, usize>,
     entropy: Entropy,
     gauges: Arc<Gauges>,
-    complaint: Complaint,
+}
+
+/// The one acceptor of the server, for all that accept. It is held for the time of admitting one connection.
+#[derive(Clone)]
+pub(crate) struct SharedAcceptor(Arc<Mutex<Acceptor>>);
+
+impl SharedAcceptor {
+    pub(crate) fn new(acceptor: Acceptor) -> SharedAcceptor {
+        SharedAcceptor(Arc::new(Mutex::new(acceptor)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Acceptor> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Under which address a client's connections are counted: of IPv6 a network of 64 bits, all of whose addresses one host may
@@ -82,35 +104,14 @@ impl Acceptor {
         gauges: Arc<Gauges>,
     ) -> Acceptor {
         let open = vec![0; shards.len()];
-        let (by_address, entropy, complaint) = (HashMap::new(), Entropy::new(), Complaint::default());
-        Acceptor { limits, shards, ended, open, by_address, entropy, gauges, complaint }
+        let (by_address, entropy) = (HashMap::new(), Entropy::new());
+        Acceptor { limits, shards, ended, open, by_address, entropy, gauges }
     }
 
     /// Accepts from one listener after the other, each until it is shut down: the life of a thread that does nothing else.
-    pub(crate) fn run(&mut self, listeners: &flume::Receiver<TcpListener>) {
+    pub(crate) fn run(shared: &SharedAcceptor, listeners: &flume::Receiver<TcpListener>) {
         for listener in listeners {
-            self.serve(&listener);
-        }
-    }
-
-    fn serve(&mut self, listener: &TcpListener) {
-        loop {
-            match listener.accept() {
-                Ok((stream, peer)) => {
-                    if let Some((shard, accepted)) = self.admit(stream, peer) {
-                        self.pass_on(shard, accepted);
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::InvalidInput => return,
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                Err(error) => {
-                    const PAUSE: Duration = Duration::from_millis(100);
-                    if let Some(times) = self.complaint.again(Instant::now()) {
-                        tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
-                    }
-                    std::thread::sleep(PAUSE);
-                }
-            }
+            serve(shared, &listener);
         }
     }
 
@@ -142,7 +143,7 @@ impl Acceptor {
         self.open[at] += 1;
         *self.by_address.entry(address).or_insert(0) += 1;
         let shard = ShardId(u16::try_from(at).expect("fewer shards than 2^16"));
-        Some((shard, Accepted { stream, peer, entropy }))
+        Some((shard, Accepted { stream, peer, entropy, tls: None }))
     }
 
     /// Leaves a connection that was taken in to its shard.
@@ -196,6 +197,29 @@ impl Acceptor {
         }
         let full = self.open.iter().zip(&limits.per_shard).all(|(open, max)| open >= max);
         full.then(|| "every shard has as many connections as it may (core.connections_max)".to_owned())
+    }
+}
+
+fn serve(shared: &SharedAcceptor, listener: &TcpListener) {
+    let mut complaint = Complaint::default();
+    loop {
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                let mut acceptor = shared.lock();
+                if let Some((shard, accepted)) = acceptor.admit(stream, peer) {
+                    acceptor.pass_on(shard, accepted);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return,
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+            Err(error) => {
+                const PAUSE: Duration = Duration::from_millis(100);
+                if let Some(times) = complaint.again(Instant::now()) {
+                    tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
     }
 }
 

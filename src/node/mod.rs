@@ -3,6 +3,7 @@
 //! Main thread. Recovers the state, starts every thread with the mailboxes they share, opens the port last, then waits
 //! for the one message that says how it ends.
 
+mod accept;
 pub(crate) mod ensemble;
 pub(crate) mod membership;
 pub(crate) mod ports;
@@ -11,7 +12,7 @@ mod replay;
 pub(crate) mod rescue;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +21,13 @@ use std::time::Duration;
 
 use corral_core::ids::ShardId;
 use corral_core::limits::ShardLimits;
+use corral_core::sasl::Users;
 use corral_core::shard::{Shard, ShardConfig};
 use corral_core::shared::Text;
 use corral_core::view::View;
 use corral_engine::{CorruptState, Engine, Event, Finding, Moved, StoredServers, ToLog};
 use corral_storage::MmapDisk;
 use corral_wire::fourletter::FourLetter;
-use nix::sys::resource::{Resource, getrlimit};
 
 use crate::actor::consensus::{ConsensusActor, ConsensusChannels, Resident};
 use crate::actor::log_thread::{self, LogKeeper};
@@ -37,23 +38,27 @@ use crate::actor::snapshot_writer::{self, SnapshotSettings};
 use crate::actor::taken::Taken;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
+use crate::config::users;
 use crate::control::{Facts, FourLetterResponder, Signals};
 use crate::data::lenders::Lenders;
-use crate::descriptors::{self, DescriptorBudget};
+use crate::descriptors;
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
 use crate::messages::{ToConsensus, ToFourLetter, ToShard, ToSnapshotReceiver, ToWriter};
-use crate::net::Transport;
-use crate::net::acceptor::{Acceptor, BACKLOG, ConnectionLimits, Ended, Give};
+use crate::net::acceptor::{BACKLOG, Ended};
+use crate::net::client::Clients;
+use crate::net::peers::PeerConnections;
 use crate::net::peers::limits::STRANGERS_MAX;
-use crate::net::peers::tls::Tls;
-use crate::net::peers::{PeerConnections, certificates};
-use crate::node::ports::{Configured, ListensOn, Ports, bind};
+use crate::net::tls::certificates::{self, Certificates, Kept};
+use crate::net::tls::clients::ClientTls;
+use crate::node::accept::{Accepting, Listeners};
+use crate::node::ports::{Configured, Ports, bind};
 use crate::node::recovery::{Recovery, Start};
 use crate::preflight;
 use crate::runtime::clock::Clock;
 use crate::runtime::executor::{self, ExecutorSettings};
 use crate::runtime::mailbox::{Bell, Post, mailbox};
+use crate::runtime::threads::{start, start_pinned};
 use crate::runtime::watchdog::{self, Limits, Pulse};
 
 const _: () = assert!((STRANGERS_MAX as u64) < descriptors::STRANGERS, "strangers take no file from the log");
@@ -118,6 +123,11 @@ struct Context {
     gauges: Arc<Gauges>,
     /// To the other servers of the ensemble.
     connections: Option<Arc<PeerConnections>>,
+    /// To clients.
+    tls: Option<ClientTls>,
+    sasl_users: Option<Arc<Users>>,
+    /// Random bytes for nonces.
+    nonce_key: [u8; 16],
     /// Where the membership is remembered, and the one of before this start.
     disk: MmapDisk,
     remembered: Option<StoredServers>,
@@ -125,6 +135,16 @@ struct Context {
     applied: Arc<AtomicU64>,
     /// What each shard has applied.
     taken: Vec<Taken>,
+}
+
+impl Context {
+    /// Those of this server, as they are in use.
+    fn certificates(&self) -> Vec<Box<dyn Certificates>> {
+        let of_servers = self.connections.as_ref().and_then(|connections| connections.tls().cloned());
+        let of_servers = of_servers.map(|tls| Box::new(tls) as Box<dyn Certificates>);
+        let of_clients = self.tls.clone().map(|tls| Box::new(tls) as Box<dyn Certificates>);
+        of_servers.into_iter().chain(of_clients).collect()
+    }
 }
 
 /// Runs the server until it is told to stop. It listens for the other servers, if there are any, at `peers_at`.
@@ -139,8 +159,10 @@ pub(crate) fn run(
 ) -> Result<(), Fault> {
     let clock = Clock::start();
     let address = config.server.client_addr;
-    let listener = bind(address).map_err(|error| preflight::listen_fault(address, &error))?;
-    let incarnation = incarnation()?;
+    let (tls, sasl_users) = (ClientTls::configured(&config)?, sasl_users(&config)?.map(Arc::new));
+    let bound = |address| bind(address).map_err(|error| preflight::listen_fault(address, &error));
+    let (listener, secure) = (bound(address)?, config.tls.client_addr.map(bound).transpose()?);
+    let (incarnation, nonce_key) = (u64::from_le_bytes(random()?), random()?);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let shards = plan.shards();
     let (gauges, applied) = (Arc::new(Gauges::default()), Arc::new(AtomicU64::new(0)));
@@ -172,16 +194,27 @@ pub(crate) fn run(
         Some(address) => Some(Arc::new(ensemble::start_links(&config, address, &links, consensus, endings)?)),
         None => None,
     };
-    if let Some(tls) = connections.as_ref().and_then(|connections| connections.tls()) {
-        start_certificates(tls.clone(), config.ensemble.tls_watch, plan, signals)?;
-    }
     if config.own_member().is_some() {
         let configured = || StoredServers { servers: ensemble::servers(&config), version: 0 };
         gauges.show_members(remembered.clone().unwrap_or_else(configured));
     }
     let taken = (0..shards).map(|_| Taken::default()).collect();
-    let context =
-        Arc::new(Context { config, clock, incarnation, boxes, gauges, connections, disk, remembered, applied, taken });
+    let context = Arc::new(Context {
+        config,
+        clock,
+        incarnation,
+        boxes,
+        gauges,
+        connections,
+        tls,
+        sasl_users,
+        nonce_key,
+        disk,
+        remembered,
+        applied,
+        taken,
+    });
+    start_certificates(&context, plan, signals)?;
     let log_thread = start_threads(&context, plan, recovery, signals)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
     let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
@@ -190,9 +223,15 @@ pub(crate) fn run(
     signals.pass_on_to(context.boxes.consensus.0.clone());
     if !signals.is_to_stop() {
         listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
-        accept(&context, plan, listener.into(), ring)?;
+        let listeners = Listeners { clients: listener.into(), secure: secure.map(|socket| socket.into()) };
+        accept(&context, plan, listeners, ring)?;
         tracing::info!(address = %bound, shards = plan.shards(), "serving");
     }
+    ended(&context, log_thread)
+}
+
+/// Waits for the one message that says how the server ends.
+fn ended(context: &Context, log_thread: thread::JoinHandle<()>) -> Result<(), Fault> {
     match context.boxes.endings.1.recv() {
         Ok(Ending::Stopped) => {
             // It has been told to close; when it ends, everything is synced.
@@ -250,10 +289,15 @@ fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<Option<ShardId>,
     Ok(first)
 }
 
-fn incarnation() -> Result<u64, Fault> {
-    let mut bytes = [0; 8];
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], Fault> {
+    let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
+}
+
+/// The users of SASL as they are configured.
+fn sasl_users(config: &Config) -> Result<Option<Users>, Fault> {
+    users::read(&config.security).map_err(|sentence| Fault::new(ExitCode::Config, format!("SASL: {sentence}")))
 }
 
 /// Starts every thread but the acceptor; gives the log thread, which ends last.
@@ -326,17 +370,38 @@ fn start_threads(
     Ok(log_thread)
 }
 
-/// Starts the thread that reads certificates again.
-fn start_certificates(tls: Tls, watch: bool, plan: &CorePlan, signals: &Signals) -> Result<(), Fault> {
+/// Starts the thread that reads certificates and users of SASL again, if there are any.
+fn start_certificates(context: &Context, plan: &CorePlan, signals: &Signals) -> Result<(), Fault> {
+    let Context { config, connections, tls, .. } = context;
+    let mut kept: Vec<Kept> = Vec::new();
+    if let Some(tls) = connections.as_ref().and_then(|connections| connections.tls()) {
+        kept.push((Box::new(tls.clone()), config.ensemble.tls_watch));
+    }
+    if let Some(tls) = tls {
+        kept.push((Box::new(tls.clone()), config.tls.watch));
+    }
+    let has_users = context.sasl_users.is_some();
+    if kept.is_empty() && !has_users {
+        return Ok(());
+    }
     let (asks, asked) = flume::bounded(1);
     signals.reload_by(asks);
-    start_pinned("certificates", plan.control_cpu, move || certificates::run(&tls, watch, &asked)).map(drop)
+    let (security, shards) = (config.security.clone(), context.boxes.to_shards());
+    let reload_users = move || {
+        let users = Arc::new(users::read(&security)?.unwrap_or_default());
+        // A shard that has ended serves nobody.
+        shards.iter().for_each(|shard| drop(shard.send(ToShard::SaslUsers(Arc::clone(&users)))));
+        Ok(())
+    };
+    let run = move || certificates::run(&kept, has_users.then_some(&reload_users), &asked);
+    start_pinned("certificates", plan.control_cpu, run).map(drop)
 }
 
 /// Starts the thread that answers four-letter commands.
 fn start_words(context: &Arc<Context>, plan: &CorePlan) -> Result<(), Fault> {
     let Context { config, clock, boxes, .. } = &**context;
-    let facts = Facts::new(config, *clock, Arc::clone(&context.gauges), context.connections.clone());
+    let facts =
+        Facts::new(config, *clock, Arc::clone(&context.gauges), context.connections.clone(), context.certificates());
     let responder = FourLetterResponder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
     let inbox = boxes.four_letter.1.clone();
     start_pinned("four-letter", plan.control_cpu, move || responder.run(&inbox)).map(drop)
@@ -363,12 +428,12 @@ fn run_executor(
         if let (Some(id), Some(view)) = (shard, view) {
             let shard = Shard::new(shard_config(&inner, id), view, sessions, inner.clock.now());
             let (bell, inbox) = (&inner.boxes.bells[usize::from(id.0)], &inner.boxes.shards[usize::from(id.0)].1);
-            let transport = match Transport::start(inner.config.runtime.transport, ring_depth, bell, id) {
-                Ok(transport) => transport,
+            let clients = match Clients::start(inner.config.runtime.transport, ring_depth, bell, id) {
+                Ok(clients) => clients,
                 Err(fault) => return drop(failed.send(Ending::Failed(fault))),
             };
-            let ring = transport.ring().map(|_| id);
-            let actor = ShardActor::new(shard, shard_links(&inner, id), transport, inner.clock, turn);
+            let ring = clients.sleeps_in_ring().then_some(id);
+            let actor = ShardActor::new(shard, shard_links(&inner, id), clients, inner.clock, turn);
             let _ = inner.boxes.up.0.send(ring);
             actor.run(inbox.clone(), consensus).await;
         } else if let Some(consensus) = consensus {
@@ -405,7 +470,6 @@ fn shard_links(context: &Context, shard: ShardId) -> ShardChannels {
     let boxes = &context.boxes;
     ShardChannels {
         consensus: boxes.consensus.0.clone(),
-        own: boxes.shards[usize::from(shard.0)].0.clone(),
         writer: boxes.writer.0.clone(),
         four_letter: boxes.four_letter.0.clone(),
         ended: boxes.ended.0.clone(),
@@ -434,8 +498,15 @@ fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
         super_digest: Some(&security.super_digest.0)
             .filter(|digest| !digest.is_empty())
             .map(|text| Text::from(&**text)),
+        x509_super: Some(&security.x509_super_user.0)
+            .filter(|subject| !subject.is_empty())
+            .map(|text| Text::from(&**text)),
         skip_acl: security.skip_acl,
-        enforce_digest: security.enforce_digest,
+        enforce_schemes: security.enforce_schemes.0.iter().map(|scheme| Text::from(&**scheme)).collect(),
+        sasl_users: context.sasl_users.clone(),
+        sasl_super_users: security.sasl_super_users.0.iter().map(|name| Text::from(&**name)).collect(),
+        allow_sasl_failed: security.allow_sasl_failed_clients,
+        nonce_key: context.nonce_key,
         keeper_extensions: features.keeper_extensions,
         read_only: ensemble.read_only,
         linearizable: ensemble.linearizable_reads,
@@ -467,36 +538,22 @@ fn share(whole: u32, shards: usize) -> Option<usize> {
     (whole > 0).then(|| (whole as usize).div_ceil(shards.max(1)))
 }
 
-/// Accepts connections, on the ring of a shard or on a thread: the port is open from here on.
-fn accept(context: &Context, plan: &CorePlan, listener: TcpListener, ring: Option<ShardId>) -> Result<(), Fault> {
-    let limits = &context.config.limits;
-    let per_shard = plan.executors.iter().filter(|executor| executor.shard.is_some());
-    let (open_files_max, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, u64::MAX));
-    let budget = DescriptorBudget::of(&context.config, plan.executors.len() as u64);
-    let limits = ConnectionLimits {
-        descriptors_end: budget.clients_end(open_files_max),
-        total: limits.connections_max as usize,
-        per_address: limits.connections_per_ip_max as usize,
-        per_shard: per_shard.map(|one| one.connections_max.map_or(usize::MAX, |max| max as usize)).collect(),
-    };
-    let gauges = Arc::clone(&context.gauges);
-    let give =
-        |shard: Post<ToShard>| -> Give { Box::new(move |accepted| shard.send(ToShard::Accepted(accepted)).is_ok()) };
-    let shards = context.boxes.to_shards().into_iter().map(give).collect();
-    let mut acceptor = Acceptor::new(limits, shards, context.boxes.ended.1.clone(), gauges);
-    let listens_on = if let Some(shard) = ring {
-        let shard = context.boxes.shards[usize::from(shard.0)].0.clone();
-        // Who has ended says why itself, and needs nobody to accept anything.
-        let _ = shard.send(ToShard::Accept(Box::new(acceptor)));
-        ListensOn::Ring(shard)
-    } else {
-        let (listens_on, listeners) = flume::unbounded();
-        start_pinned("acceptor", plan.control_cpu, move || acceptor.run(&listeners))?;
-        ListensOn::Thread(listens_on)
-    };
+/// Accepts connections: the ports are open from here on. Starts the thread that moves them with the membership.
+fn accept(context: &Context, plan: &CorePlan, listeners: Listeners, ring: Option<ShardId>) -> Result<(), Fault> {
     let failed = |error: io::Error| Fault::new(ExitCode::Internal, format!("clients cannot be accepted: {error}"));
-    let clients = listener.try_clone().map_err(failed)?;
-    listens_on.accept_from(listener).map_err(failed)?;
+    let clients = listeners.clients.try_clone().map_err(failed)?;
+    let boxes = &context.boxes;
+    let accepting = Accepting {
+        config: &context.config,
+        plan,
+        shards: boxes.to_shards(),
+        ring,
+        ended: boxes.ended.clone(),
+        endings: boxes.endings.0.clone(),
+        gauges: Arc::clone(&context.gauges),
+        tls: context.tls.clone(),
+    };
+    let listens_on = accepting.begin(listeners)?;
     let Some(connections) = context.connections.clone() else { return Ok(()) };
     let (gauges, peer_addr) = (Arc::clone(&context.gauges), context.config.ensemble.peer_addr);
     let peers = context.config.own_member().map(|own| (own.host.clone(), own.port));
@@ -505,32 +562,4 @@ fn accept(context: &Context, plan: &CorePlan, listener: TcpListener, ring: Optio
     let ports = Ports { listens_on, gauges, connections, disk, peer_addr, configured, clients, is_shut: false };
     let inbox = context.boxes.ports.1.clone();
     start_pinned("ports", plan.control_cpu, move || ports.run(&inbox)).map(drop)
-}
-
-fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, Fault> {
-    start_pinned(name, None, run)
-}
-
-fn start_pinned(
-    name: &str,
-    cpu: Option<u32>,
-    run: impl FnOnce() + Send + 'static,
-) -> Result<thread::JoinHandle<()>, Fault> {
-    let pinned = move || {
-        if let Some(cpu) = cpu {
-            pin(cpu);
-        }
-        run();
-    };
-    let thread = thread::Builder::new().name(name.to_owned()).spawn(pinned);
-    thread.map_err(|error| Fault::new(ExitCode::Internal, format!("thread {name} cannot start: {error}")))
-}
-
-fn pin(cpu: u32) {
-    let mut set = nix::sched::CpuSet::new();
-    let pinned =
-        set.set(cpu as usize).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
-    if let Err(error) = pinned {
-        tracing::warn!(cpu, "the thread is not pinned: {error}");
-    }
 }

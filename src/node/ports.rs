@@ -20,6 +20,7 @@ use crate::data::remembered;
 use crate::gauges::Gauges;
 use crate::messages::ToShard;
 use crate::net::acceptor::BACKLOG;
+use crate::net::handshakes::Speaks;
 use crate::net::listen::{self, effective};
 use crate::net::peers::PeerConnections;
 use crate::runtime::mailbox::Post;
@@ -49,6 +50,8 @@ pub(crate) enum ListensOn {
     Ring(Post<ToShard>),
     /// A thread.
     Thread(flume::Sender<TcpListener>),
+    /// The thread of the TLS handshakes.
+    Handshakes(flume::Sender<(TcpListener, Speaks)>, Speaks),
 }
 
 impl ListensOn {
@@ -60,6 +63,7 @@ impl ListensOn {
         let told = match self {
             ListensOn::Ring(shard) => shard.send(ToShard::Listen(listener)).is_ok(),
             ListensOn::Thread(thread) => thread.send(listener).is_ok(),
+            ListensOn::Handshakes(thread, speaks) => thread.send((listener, *speaks)).is_ok(),
         };
         if told { Ok(()) } else { Err(io::Error::other("the acceptor has ended")) }
     }
@@ -285,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::net::acceptor::{Acceptor, ConnectionLimits, Give};
+    use crate::net::acceptor::{Acceptor, ConnectionLimits, Give, SharedAcceptor};
     use crate::net::peers::{PeerAddress, Settings};
     use crate::runtime::mailbox::{Bell, mailbox};
     use corral_engine::StoredServers;
@@ -310,9 +314,10 @@ mod tests {
         let (post, inbox) = mailbox(&Bell::new().expect("a file can be opened"));
         let limits = ConnectionLimits { descriptors_end: u64::MAX, total: 9, per_address: 0, per_shard: vec![9] };
         let give: Give = Box::new(move |accepted| post.send(ToShard::Accepted(accepted)).is_ok());
-        let mut acceptor = Acceptor::new(limits, vec![give], flume::unbounded().1, Arc::clone(&gauges));
+        let acceptor = Acceptor::new(limits, vec![give], flume::unbounded().1, Arc::clone(&gauges));
+        let acceptor = SharedAcceptor::new(acceptor);
         let (listens_on, listeners) = flume::unbounded();
-        thread::spawn(move || acceptor.run(&listeners));
+        thread::spawn(move || Acceptor::run(&acceptor, &listeners));
         let listens_on = ListensOn::Thread(listens_on);
         listens_on.accept_from(clients.try_clone().expect("it can be cloned")).expect("the thread is there");
         let peers = free();

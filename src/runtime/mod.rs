@@ -7,5 +7,6 @@ pub(crate) mod complaint;
 pub(crate) mod executor;
 pub(crate) mod mailbox;
 pub(crate) mod memory;
+pub(crate) mod threads;
 pub(crate) mod turn;
 pub(crate) mod watchdog;

@@ -5,7 +5,7 @@ from support.client import four_letter_command
 from support.expect import equal
 
 SETTINGS = {
-    "corral": {"commands.four_letter_whitelist": '["ruok"]', "security.enforce_digest": "true"},
+    "corral": {"commands.four_letter_whitelist": '["ruok"]', "security.enforce_schemes": '["digest"]'},
     "zookeeper": {"4lw.commands.whitelist": "ruok", "enforce.auth.enabled": "true", "enforce.auth.schemes": "digest"},
 }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use corral_core::conn::Close;
 use corral_core::ids::ConnId;
 
-use super::{ShardActor, Socket};
+use super::ShardActor;
 use crate::messages::{Asker, ToFourLetter};
 use crate::net::acceptor::Ended;
 
@@ -58,31 +58,17 @@ impl ShardActor {
     }
 
     fn close(&self, id: ConnId, why: Close) {
-        let mut clients = self.clients.borrow_mut();
-        let place = clients
-            .get_mut(id.slot as usize)
-            .filter(|place| place.as_ref().is_some_and(|client| client.generation == id.generation));
-        let Some(client) = place.and_then(Option::take) else { return };
-        drop(clients);
-        match (client.socket, self.transport.ring()) {
-            (Socket::Ring(place), Some(ring)) => ring.close(place),
-            (Socket::Stream(stream), _) => {
-                stream.shut_down();
-                stream.resume();
-            }
-            (Socket::Ring(_), None) => {}
-        }
-        self.say(SocketAddr::new(client.address, client.port), why);
+        let Some(peer) = self.clients.close(id) else { return };
+        self.say(peer, why);
         if self.asking.borrow_mut().remove(&id) {
             let _ = self.channels.four_letter.send(ToFourLetter::Ended(Asker { shard: self.id, conn: id }));
         }
-        let _ = self.channels.ended.send(Ended { shard: self.id, address: client.address });
-        self.wake_mailbox_if_drained();
+        let _ = self.channels.ended.send(Ended { shard: self.id, address: peer.ip() });
     }
 
     /// The slot has another connection from now on: the socket of the one before is closed first.
     pub(super) fn vacate(&self, slot: u32) {
-        if self.clients.borrow().get(slot as usize).is_none_or(Option::is_none) {
+        if !self.clients.is_occupied(slot) {
             return;
         }
         let earlier = self.closing.borrow_mut().take_slot(slot);

@@ -118,7 +118,7 @@ impl fmt::Display for Close {
             Self::Malformed => f.write_str("malformed request"),
             Self::UnknownOp(number) => write!(f, "operation {number} is not served"),
             Self::AuthFailed => f.write_str("authentication refused"),
-            Self::Unauthenticated => f.write_str("a request before authentication (security.enforce_digest)"),
+            Self::Unauthenticated => f.write_str("a request before authentication (security.enforce_schemes)"),
             Self::IdentityLimit => f.write_str(
                 "more auth packets than a connection may send (limits.identities_per_connection_max), or identities of more than 2 KiB",
             ),

@@ -29,6 +29,7 @@ pub mod reaper;
 mod reply;
 pub mod report;
 mod request;
+pub mod sasl;
 pub mod sequencer;
 pub mod servers;
 pub mod session;

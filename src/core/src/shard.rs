@@ -7,6 +7,7 @@
 //! read; a read behind it waits queued, and is served when that write's transaction has been applied and no later one.
 
 mod barriers;
+mod config;
 mod delays;
 mod flow;
 mod greeting;
@@ -24,12 +25,11 @@ use crate::command::{Proposals, Waiting};
 use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
 use crate::evaluate::StateMachine;
-use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
-use crate::limits::{REQUEST_COST, ShardLimits};
+use crate::ids::{ConnId, Millis, SessionId, Zxid};
+use crate::limits::REQUEST_COST;
 use crate::notify::{Event, Telling};
 use crate::report::Statistics;
 use crate::session::Ephemerals;
-use crate::shared::Text;
 use crate::snapshot::Snapshot;
 use crate::view::{View, WARM_MAX};
 use crate::watch::WatchTable;
@@ -38,6 +38,7 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use barriers::Barriers;
+pub use config::ShardConfig;
 use core::cmp::Reverse;
 use core::iter;
 use core::mem;
@@ -51,56 +52,6 @@ use input::Round;
 use memory::{SlowHolders, Wanting};
 use proposal_flow::ProposalFlow;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
-
-/// What a shard is told at its start and never changes.
-#[derive(Clone, Debug)]
-pub struct ShardConfig {
-    pub shard: ShardId,
-    /// Server id, 1..=255.
-    pub server: u8,
-    /// Unique to this start of the process.
-    pub incarnation: u64,
-    pub session_timeout_min_ms: i32,
-    pub session_timeout_max_ms: i32,
-    /// How long a connection may take to send its connect request.
-    pub sessionless_timeout_ms: u64,
-    /// four-letter commands that are answered.
-    pub whitelist: Vec<FourLetter>,
-    /// `user:hash` of the super user, if there is one.
-    pub super_digest: Option<Text>,
-    pub skip_acl: bool,
-    /// Whether a connection must prove a digest user before it may ask for anything.
-    pub enforce_digest: bool,
-    /// Whether ClickHouse Keeper's operations are served.
-    pub keeper_extensions: bool,
-    /// Whether clients that ask for it may read while there is no leader.
-    pub read_only: bool,
-    /// Whether every read waits until the leader has confirmed how far it must see.
-    pub linearizable: bool,
-    pub limits: ShardLimits,
-}
-
-/// The first shard of server 1, which answers no four-letter command and serves no extension.
-impl Default for ShardConfig {
-    fn default() -> Self {
-        Self {
-            shard: ShardId(0),
-            server: 1,
-            incarnation: 1,
-            session_timeout_min_ms: 1000,
-            session_timeout_max_ms: 60_000,
-            sessionless_timeout_ms: 10_000,
-            whitelist: Vec::new(),
-            super_digest: None,
-            skip_acl: false,
-            enforce_digest: false,
-            keeper_extensions: false,
-            read_only: false,
-            linearizable: false,
-            limits: ShardLimits::default(),
-        }
-    }
-}
 
 /// Things that are dropped somewhere else: freeing a million entries would stop this core.
 #[derive(Debug)]
@@ -229,6 +180,10 @@ pub struct Shard {
     reported_at: Millis,
     buffers: BufferPool,
     addresses: AddressIdentities,
+    /// Connections in the middle of a SASL exchange, each with the nonce that it was sent.
+    sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
+    /// Nonces made so far.
+    nonces: u64,
     pub(crate) event: Event,
     pub(crate) statistics: Statistics,
 }
@@ -287,6 +242,8 @@ impl Shard {
             reported_at: now,
             buffers: BufferPool::default(),
             addresses: AddressIdentities::new(),
+            sasl: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
+            nonces: 0,
             event: Event::default(),
             statistics: Statistics::default(),
         }

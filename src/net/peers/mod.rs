@@ -7,7 +7,6 @@
 
 mod batch;
 mod budget;
-pub(crate) mod certificates;
 mod channel;
 mod dial;
 pub(crate) mod event;

@@ -13,14 +13,15 @@ use corral_consensus::NodeId;
 use corral_peer::Secrets;
 
 use crate::config::members::Member;
-use crate::config::value::resolve;
+use crate::config::value::{Secret, resolve};
 use crate::config::{Config, Refused};
 use crate::exit::{ExitCode, Fault};
 use crate::net::listen::listen;
 use crate::net::peers::dial::{EXPOSED, exposes};
 use crate::net::peers::limits::BACKLOG;
-use crate::net::peers::tls::Tls;
+use crate::net::peers::tls::{Files, Tls};
 use crate::net::peers::{PeerAddress, Settings};
+use crate::net::tls::stores::Store;
 
 /// The address to listen on for the other servers; `None` for a server that runs alone.
 ///
@@ -75,7 +76,10 @@ pub(crate) fn check_files(config: &Config) -> Result<(), Fault> {
 
 fn files(config: &Config, own: &Member) -> Result<(Option<Tls>, Option<Arc<Secrets>>), Fault> {
     let ensemble = &config.ensemble;
-    let tls = tls(own, &ensemble.tls_cert, &ensemble.tls_key, &ensemble.tls_ca)?;
+    let store = |path: &Path, password: &Secret, file: &Path| Store::new(path, &password.0, file);
+    let key = store(&ensemble.tls_key, &ensemble.tls_key_password, &ensemble.tls_key_password_file);
+    let ca = store(&ensemble.tls_ca, &ensemble.tls_ca_password, &ensemble.tls_ca_password_file);
+    let tls = tls(own, Files { cert: ensemble.tls_cert.clone(), key, ca })?;
     Ok((tls, secrets(&ensemble.secret_file)?))
 }
 
@@ -87,11 +91,11 @@ fn address(member: &Member) -> PeerAddress {
     PeerAddress { id: NodeId(member.id.into()), host: member.host.clone(), port: member.port }
 }
 
-fn tls(own: &Member, cert: &Path, key: &Path, ca: &Path) -> Result<Option<Tls>, Fault> {
-    if cert.as_os_str().is_empty() {
+fn tls(own: &Member, files: Files) -> Result<Option<Tls>, Fault> {
+    if files.cert.as_os_str().is_empty() {
         return Ok(None);
     }
-    let loaded = Tls::load(cert, key, ca).and_then(|tls| tls.of_server(address(own)));
+    let loaded = Tls::load(files).and_then(|tls| tls.of_server(address(own)));
     loaded.map(Some).map_err(|sentence| Fault::new(ExitCode::Config, format!("[ensemble] TLS: {sentence}")))
 }
 

@@ -6,17 +6,14 @@
 //! alternative names (SAN) is the host that the peer is configured with, a name or an IP address, or
 //! `server-N` with the peer's id. The common name does not count and nothing is looked up backwards.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
@@ -30,16 +27,15 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use crate::net::peers::PeerAddress;
+use crate::net::tls::certificates::Certificates;
+use crate::net::tls::stores::{KeyAndChain, Store, read_pair, read_trust_store};
+use crate::net::tls::{Stamp, not_after};
 
-/// Largest PEM file that is read, bytes.
-const PEM_BYTES_MAX: u64 = 1 << 20;
-/// Certificates in one file at most.
-const CERTIFICATES_MAX: usize = 1000;
 /// Names of a certificate that a message shows at most.
 const NAMES_SHOWN_MAX: usize = 8;
 
 /// See the module. A clone is the same one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Tls {
     files: Arc<Files>,
     /// Written when the files are read again, and read by each connection that begins; nobody holds it for long.
@@ -49,11 +45,13 @@ pub(crate) struct Tls {
 }
 
 /// Where it comes from.
-#[derive(Debug)]
-struct Files {
-    cert: PathBuf,
-    key: PathBuf,
-    ca: PathBuf,
+#[derive(Clone)]
+pub(crate) struct Files {
+    /// This server's certificate with those between it and the authority. In a PKCS#12 or JKS file the key is there as well.
+    pub(crate) cert: PathBuf,
+    pub(crate) key: Store,
+    /// The authorities that sign the certificates of peers.
+    pub(crate) ca: Store,
 }
 
 /// What new connections begin with.
@@ -67,28 +65,26 @@ struct Current {
     shown: Shown,
 }
 
-/// What a directory tells of the files: another one means that one of them was replaced or written to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp([Option<(u64, i64, i64, u64)>; 3]);
-
 impl Files {
+    /// PEM files without passwords.
+    #[cfg(test)]
+    pub(crate) fn pem(cert: &std::path::Path, key: &std::path::Path, ca: &std::path::Path) -> Files {
+        let store = |path: &std::path::Path| Store { path: path.to_owned(), ..Store::default() };
+        Files { cert: cert.to_owned(), key: store(key), ca: store(ca) }
+    }
+
     fn stamp(&self) -> Stamp {
-        let of = |path: &PathBuf| {
-            let meta = fs::metadata(path).ok()?;
-            Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
-        };
-        Stamp([of(&self.cert), of(&self.key), of(&self.ca)])
+        let Files { cert, key, ca } = self;
+        Stamp::of([cert, &key.path, &key.password_file, &ca.path, &ca.password_file].map(PathBuf::as_path))
     }
 }
 
 impl Tls {
-    /// From PEM files: this server's certificate with those between it and the authority, its key, and the authorities
-    /// that sign the certificates of peers.
+    /// Reads the files.
     ///
     /// # Errors
-    /// A sentence that names the file, what is wrong and what to do.
-    pub(crate) fn load(cert: &Path, key: &Path, ca: &Path) -> Result<Tls, String> {
-        let files = Files { cert: cert.to_owned(), key: key.to_owned(), ca: ca.to_owned() };
+    /// A sentence that names the file, the cause and the remedy.
+    pub(crate) fn load(files: Files) -> Result<Tls, String> {
         let current = Arc::new(RwLock::new(Current::read(&files)?));
         Ok(Tls { files: Arc::new(files), current, own: Arc::default() })
     }
@@ -125,44 +121,6 @@ impl Tls {
         format!("{}: the other servers would refuse this one: {reason}", self.files.cert.display())
     }
 
-    /// Reads the files again, for the connections that begin from now on. May block.
-    ///
-    /// # Errors
-    /// As [`Tls::load`], and when the certificate has expired or other servers would refuse it: what was read before
-    /// stays in use.
-    pub(crate) fn reload(&self) -> Result<(), String> {
-        let read = Current::read(&self.files)?;
-        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
-        if let Some(expired) = read.expires.filter(|expires| *expires <= now) {
-            let path = self.files.cert.display();
-            return Err(format!("{path}: the certificate expired {} days ago; renew it", (now - expired) / 86_400));
-        }
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(own) = &own {
-            if let Some(fault) = read.shown.fault() {
-                return Err(self.would_be_refused(&words(&fault)));
-            }
-            self.check_name(&read, own)?;
-        }
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
-        Ok(())
-    }
-
-    /// When the first certificate of the own chain expires, Unix seconds; `None` where that cannot be read.
-    pub(crate) fn expires(&self) -> Option<i64> {
-        self.current().expires
-    }
-
-    /// Of the files as they are now. May block.
-    pub(crate) fn stamp(&self) -> Stamp {
-        self.files.stamp()
-    }
-
-    /// Of the files as they were when they were read.
-    pub(crate) fn stamp_in_use(&self) -> Stamp {
-        self.current().stamp
-    }
-
     fn current(&self) -> Current {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -187,22 +145,55 @@ impl Tls {
     }
 }
 
+impl Certificates for Tls {
+    fn whose(&self) -> &'static str {
+        "servers"
+    }
+
+    fn expires(&self) -> Option<i64> {
+        self.current().expires
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.files.stamp()
+    }
+
+    fn stamp_in_use(&self) -> Stamp {
+        self.current().stamp
+    }
+
+    fn reload(&self) -> Result<(), String> {
+        let read = Current::read(&self.files)?;
+        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+        if let Some(expired) = read.expires.filter(|expires| *expires <= now) {
+            let path = self.files.cert.display();
+            return Err(format!("{path}: the certificate expired {} days ago; renew it", (now - expired) / 86_400));
+        }
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(own) = &own {
+            if let Some(fault) = read.shown.fault() {
+                return Err(self.would_be_refused(&words(&fault)));
+            }
+            self.check_name(&read, own)?;
+        }
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+}
+
 impl Current {
     fn read(files: &Files) -> Result<Current, String> {
         let (Files { cert, key, ca }, stamp) = (files, files.stamp());
-        let chain = certificates(cert)?;
+        let KeyAndChain { chain, key: private } = read_pair(cert, &key.path, &key.password()?)?;
         let mut roots = RootCertStore::empty();
-        for authority in certificates(ca)? {
+        for authority in read_trust_store(&ca.path, &ca.password()?)? {
             roots.add(authority).map_err(|error| {
                 format!(
-                    "{}: a certificate in it is no authority: {error}; name the PEM file of the authority",
-                    ca.display()
+                    "{}: a certificate in it is no authority: {error}; name the file of the authority",
+                    ca.path.display()
                 )
             })?;
         }
-        let private = PrivateKeyDer::from_pem_slice(&pem(key)?).map_err(|error| {
-            format!("{}: no private key is in it: {error}; name an unencrypted PEM file", key.display())
-        })?;
         let expires = chain.iter().filter_map(|one| not_after(one)).min();
         let (client, server, shown) = configs(chain, private, roots).map_err(|error| {
             let what = match error {
@@ -212,7 +203,7 @@ impl Current {
             format!(
                 "{} and {} cannot be used: {what}; the key must be that of the first certificate",
                 cert.display(),
-                key.display()
+                key.path.display()
             )
         })?;
         Ok(Current { client, server, expires, stamp, shown })
@@ -297,12 +288,6 @@ fn is_certificate_for(certificate: Option<&CertificateDer<'_>>, peer: &PeerAddre
          it one with such an alternative name (SAN), or correct the list of servers",
         peer.host, peer.id.0
     ))
-}
-
-/// The end of a certificate's validity, Unix seconds; `None` if the certificate cannot be parsed.
-fn not_after(certificate: &[u8]) -> Option<i64> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    Some(certificate.validity().not_after.timestamp())
 }
 
 /// The host names and IP addresses among a certificate's alternative names, as a message shows them: the first
@@ -435,27 +420,6 @@ impl ServerCertVerifier for ChainVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let text = pem(path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).take(CERTIFICATES_MAX).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(format!("{}: no certificate is in it; name a PEM file", path.display())),
-        Err(error) => Err(format!("{}: it cannot be read as PEM: {error}; name a PEM file", path.display())),
-    }
-}
-
-fn pem(path: &Path) -> Result<Vec<u8>, String> {
-    let unreadable = |error: io::Error| format!("{} cannot be read: {error}; name a readable PEM file", path.display());
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > PEM_BYTES_MAX {
-        return Err(format!("{} is larger than {PEM_BYTES_MAX} bytes; name a PEM file", path.display()));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

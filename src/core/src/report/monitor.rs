@@ -89,6 +89,7 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("uptime", now.0);
     lines.put("max_latency", latency.ms_max);
     lines.put("connection_rejected", facts.connections_refused);
+    lines.put("unsuccessful_handshake", facts.handshakes_failed);
     lines.put("connection_request_count", statistics.connects);
     lines.put("sessionless_connections_expired", statistics.never_connected);
     lines.put("stale_sessions_expired", statistics.sessions_expired);

@@ -43,6 +43,8 @@ pub struct ServerFacts {
     pub certificate_expires: Option<i64>,
     /// Connections closed on accept, because of a limit.
     pub connections_refused: u64,
+    /// TLS handshakes of clients that failed.
+    pub handshakes_failed: u64,
     /// Syncs of the log.
     pub syncs: Timing,
     /// Snapshots written.

@@ -163,6 +163,9 @@ impl Shard {
         if !self.barriers.is_empty() {
             self.barriers.remove(&conn.id);
         }
+        if !self.sasl.is_empty() {
+            self.sasl.remove(&conn.id);
+        }
         self.held_bytes -= conn.summed;
         self.forget_command(conn.command);
         if conn.heard_noted && conn.session != SessionId(0) && !conn.read_only {

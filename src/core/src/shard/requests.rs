@@ -13,6 +13,7 @@ use crate::read::{PutOff, Unserved};
 use crate::reply;
 use crate::report::Answered;
 use crate::request::{self, Refused};
+use crate::sasl::{self, Failed, Proven, Users};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use corral_wire::consts::{XID_PING, ZXID_UNNUMBERED};
@@ -32,9 +33,9 @@ impl Shard {
                 return self.authenticate(conn, header.xid, &mut reader);
             }
             Some(OpKind::Connection) if op == Some(OpCode::Sasl) => {
-                return self.refuse_sasl(conn, header.xid, &mut reader);
+                return self.sasl(conn, header.xid, &mut reader);
             }
-            _ if self.config.enforce_digest && !conn.identities.iter().any(|who| &*who.scheme == "digest") => {
+            _ if !self.config.enforce_schemes.is_empty() && !self.is_authenticated(conn) => {
                 self.buffers.lend(&mut conn.output);
                 reply::error(&mut conn.output, header.xid, Zxid(0), ErrorCode::SessionClosedRequireSaslAuth);
                 self.count_sent(conn);
@@ -92,6 +93,11 @@ impl Shard {
         let (floor, barrier) = (self.floor, self.barrier(conn, op, out));
         conn.pending.push_back(Pending::Queued { frame: frame.into(), floor, barrier, at: now });
         if first { self.catch_up(now, conn) } else { Ok(()) }
+    }
+
+    /// Whether the connection has proven an identity of a scheme that every connection must prove.
+    fn is_authenticated(&self, conn: &Conn) -> bool {
+        conn.identities.iter().any(|who| self.config.enforce_schemes.contains(&who.scheme))
     }
 
     /// Whether the operation is proposed to the quorum.
@@ -157,22 +163,71 @@ impl Shard {
         Ok(())
     }
 
-    /// No mechanism is configured: the exchange ends at once, without an identity and without an error, as ZooKeeper
-    /// ends it. A null token closes the connection there too.
-    fn refuse_sasl(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Served {
+    /// A step of a SASL exchange; done at once, as an auth packet is. Without users the exchange ends at once, without an identity and
+    /// without an error, as ZooKeeper ends it where no mechanism is configured. A null token closes the connection there too.
+    fn sasl(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Served {
+        self.spent += AUTH_BYTE_COST * reader.remaining();
         let request = GetSaslRequest::decode(reader).map_err(|_| Close::Malformed)?;
-        request.token.ok_or(Close::Malformed)?;
+        let token = request.token.ok_or(Close::Malformed)?;
+        let Some(users) = self.config.sasl_users.clone() else {
+            self.answer_sasl(conn, ReplyHeader::ok(xid, 0), None);
+            return Ok(());
+        };
+        let proven = match self.sasl.remove(&conn.id) {
+            None if token.is_empty() => {
+                self.nonces += 1;
+                let nonce = acl::nonce(&self.config.nonce_key, self.nonces);
+                self.answer_sasl(conn, ReplyHeader::ok(xid, 0), Some(sasl::challenge(&nonce).as_bytes()));
+                self.sasl.insert(conn.id, nonce.into_boxed_str());
+                return Ok(());
+            }
+            None => Err(Failed),
+            Some(nonce) => sasl::verify(&nonce, token, &users),
+        };
+        if let Ok(Proven { user, proof }) = proven {
+            self.add_identity(conn, acl::identity("sasl", &user))?;
+            self.answer_sasl(conn, ReplyHeader::ok(xid, 0), Some(proof.as_bytes()));
+            return Ok(());
+        }
+        let is_enforced = self.config.enforce_schemes.iter().any(|scheme| &**scheme == "sasl");
+        if self.config.allow_sasl_failed && !is_enforced {
+            self.answer_sasl(conn, ReplyHeader::ok(xid, 0), None);
+            return Ok(());
+        }
+        let code = if is_enforced { ErrorCode::SessionClosedRequireSaslAuth } else { ErrorCode::AuthFailed };
+        self.answer_sasl(conn, ReplyHeader { xid, zxid: 0, err: code.code() }, None);
+        Err(Close::AuthFailed)
+    }
+
+    /// Exchanges that end from now on are judged by these users.
+    pub fn set_sasl_users(&mut self, users: Arc<Users>) {
+        self.config.sasl_users = Some(users);
+    }
+
+    fn answer_sasl(&mut self, conn: &mut Conn, header: ReplyHeader, token: Option<&[u8]>) {
         self.buffers.lend(&mut conn.output);
         reply::frame(&mut conn.output, |writer| {
-            ReplyHeader::ok(xid, 0).encode(writer);
-            SetSaslResponse { token: None }.encode(writer);
+            header.encode(writer);
+            SetSaslResponse { token }.encode(writer);
         });
         self.count_sent(conn);
-        Ok(())
+    }
+
+    /// The TLS handshake of a connection that was just accepted proved a certificate with this subject. The connection ends if the
+    /// subject is longer than identities may be.
+    pub fn proved_subject(&mut self, now: Millis, id: ConnId, subject: &str, out: &mut Outputs) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        let verdict = self.add_identity(&mut conn, acl::identity("x509", subject));
+        self.settle(now, conn, verdict, out);
     }
 
     pub(super) fn add_identity(&self, conn: &mut Conn, identity: Identity) -> Served {
-        let is_super = self.config.super_digest.as_ref() == Some(&identity.id);
+        let is_super = match &*identity.scheme {
+            "digest" => self.config.super_digest.as_ref() == Some(&identity.id),
+            "sasl" => self.config.sasl_super_users.contains(&identity.id),
+            "x509" => self.config.x509_super.as_ref() == Some(&identity.id),
+            _ => false,
+        };
         let mut list = Vec::clone(&conn.identities);
         for new in is_super.then(|| acl::identity("super", "")).into_iter().chain([identity]) {
             if !list.contains(&new) {

@@ -8,8 +8,6 @@ mod hosts;
 mod secrets;
 mod tls;
 
-pub(super) use tls::Authority;
-
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,8 @@
 //! Mutual TLS: whom it lets in, whom it does not, and what the logs of both sides say.
 
 use super::*;
-use crate::net::peers::tls::Tls;
+use crate::net::peers::tls::{Files, Tls};
+use crate::net::tls::certificates::Certificates as _;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
 };
@@ -12,7 +13,7 @@ pub(in crate::net::peers) struct Authority {
 }
 
 impl Authority {
-    pub(in crate::net::peers) fn new(name: &str) -> Authority {
+    pub(crate) fn new(name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names are legal");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -32,7 +33,7 @@ impl Authority {
     }
 
     /// PEM of a good certificate for these names, of its key and of this authority.
-    pub(in crate::net::peers) fn pem(&self, names: &[&str]) -> (String, String, String) {
+    pub(crate) fn pem(&self, names: &[&str]) -> (String, String, String) {
         let (cert, key) = self.sign(names, |_| ());
         (cert, key, self.issuer.pem())
     }
@@ -56,7 +57,7 @@ fn loaded(cert: &str, key: &str, ca: &str) -> Result<Tls, String> {
         std::fs::write(&path, text).expect("the directory is writable");
         path
     };
-    Tls::load(&path("cert.pem", cert), &path("key.pem", key), &path("ca.pem", ca))
+    Tls::load(Files::pem(&path("cert.pem", cert), &path("key.pem", key), &path("ca.pem", ca)))
         .map_err(|sentence| sentence.replace(&format!("{}/", dir.path().display()), ""))
 }
 
@@ -205,8 +206,9 @@ fn a_server_that_moved_is_known_by_its_new_host() {
     };
     let at = |host: &str| PeerAddress { host: host.to_owned(), ..address(1, 1) };
     write("old.example");
-    let tls =
-        Tls::load(&cert, &key, &ca).and_then(|tls| tls.of_server(at("old.example"))).expect("it is for that host");
+    let tls = Tls::load(Files::pem(&cert, &key, &ca))
+        .and_then(|tls| tls.of_server(at("old.example")))
+        .expect("it is for that host");
     let given = tls.clone();
     let server = Server::start(1, 11, listener(), vec![address(2, 1)], |settings| settings.tls = Some(given));
     write("new.example");
@@ -246,18 +248,19 @@ fn files_that_are_none() {
     let ca = authority.issuer.pem();
     assert!(loaded(&cert, &key, &ca).is_ok());
     let check = |cert: &str, key: &str, ca: &str, expect: &str| {
-        let sentence = loaded(cert, key, ca).expect_err(expect);
+        let sentence = loaded(cert, key, ca).err().expect(expect);
         assert!(sentence.starts_with(expect), "{sentence}");
         assert!(sentence.contains("; "), "{sentence}");
     };
-    check("", &key, &ca, "cert.pem: no certificate is in it");
+    check("", &key, &ca, "cert.pem is empty");
     check(&cert[..cert.len() / 2], &key, &ca, "cert.pem: ");
-    check(&cert, "", &ca, "key.pem: no private key is in it");
+    check(&cert, "", &ca, "key.pem is empty");
     check(&cert, &cert, &ca, "key.pem: no private key is in it");
-    check(&cert, &key, "", "ca.pem: no certificate is in it");
+    check(&cert, &key, "", "ca.pem is empty");
     let (_, other) = authority.sign(&["a"], |_| ());
     check(&cert, &other, &ca, "cert.pem and key.pem cannot be used");
-    let missing = Tls::load("/nonexistent/x".as_ref(), "/nonexistent/y".as_ref(), "/nonexistent/z".as_ref());
+    let missing =
+        Tls::load(Files::pem("/nonexistent/x".as_ref(), "/nonexistent/y".as_ref(), "/nonexistent/z".as_ref()));
     assert!(missing.is_err_and(|sentence| sentence.starts_with("/nonexistent/x cannot be read: No such file")));
 }
 
@@ -280,7 +283,7 @@ fn the_documented_commands_make_certificates_that_work() {
     assert!(made.status.success(), "{commands}: {}", String::from_utf8_lossy(&made.stderr));
     let tls = |name: &str| {
         let file = |extension: &str| dir.path().join(format!("{name}.{extension}"));
-        Tls::load(&file("pem"), &file("key"), &dir.path().join("ca.pem")).expect("the files are good")
+        Tls::load(Files::pem(&file("pem"), &file("key"), &dir.path().join("ca.pem"))).expect("the files are good")
     };
     let (first, second) = with(Some(tls("server-1")), Some(tls("server-2")));
     assert_eq!(first.both_up(), 22);

@@ -55,13 +55,32 @@ pub(super) struct Completion<'q> {
     pub(super) socket: Option<OwnedFd>,
 }
 
+/// An eventfd that a task of the runtime awaits.
+pub(in crate::net::client) struct BellFile(BufferedFile);
+
+impl BellFile {
+    /// # Errors
+    /// When no file descriptor is left.
+    pub(in crate::net::client) fn new(bell: BorrowedFd<'_>) -> io::Result<BellFile> {
+        let bell = fcntl_dupfd_cloexec(bell, 0)?;
+        // SAFETY: the descriptor is ours and from here on only the file's.
+        Ok(BellFile(unsafe { BufferedFile::from_raw_fd(bell.into_raw_fd()) }))
+    }
+
+    /// Returns when the bell has been rung since the last call; false when the executor ends.
+    pub(in crate::net::client) async fn wait(&self) -> bool {
+        const COUNTER_BYTES: usize = 8;
+        self.0.read_at(0, COUNTER_BYTES).await.is_ok()
+    }
+}
+
 /// See the module.
 pub(super) struct Queue {
     ring: RefCell<IoUring>,
     /// Requests that the submission queue has no room for.
     waiting: RefCell<Vec<squeue::Entry>>,
     pool: Pool,
-    bell: BufferedFile,
+    bell: BellFile,
     /// The lowest byte of the tokens that connections are accepted with, and of no other token.
     accepting: Cell<Option<u8>>,
 }
@@ -86,10 +105,8 @@ impl Queue {
         unsafe {
             ring.submitter().register_buf_ring_with_flags(pool.entries.as_ptr() as u64, BUFFERS_MAX, GROUP, 0)?;
         }
-        let bell = fcntl_dupfd_cloexec(bell, 0)?;
         ring.submitter().register_eventfd(bell.as_raw_fd())?;
-        // SAFETY: the descriptor is ours and from here on only the file's.
-        let bell = unsafe { BufferedFile::from_raw_fd(bell.into_raw_fd()) };
+        let bell = BellFile::new(bell)?;
         let (ring, waiting) = (RefCell::new(ring), RefCell::new(Vec::new()));
         let queue = Queue { ring, waiting, pool, bell, accepting: Cell::new(None) };
         queue.ring.borrow_mut().completion().disable_eventfd();
@@ -237,9 +254,7 @@ impl Queue {
         // It rings for whatever comes from here on; what came before is collected.
         fence(Ordering::SeqCst);
         if !self.exchange(&[], None) {
-            const COUNTER_BYTES: usize = 8;
-            // Fails only when the executor ends.
-            let _ = self.bell.read_at(0, COUNTER_BYTES).await;
+            self.bell.wait().await;
         }
         self.ring.borrow_mut().completion().disable_eventfd();
     }
@@ -416,7 +431,7 @@ impl Pool {
 }
 
 /// Received bytes; the buffer goes back to the kernel when this is dropped.
-pub(super) struct Received<'q> {
+pub(crate) struct Received<'q> {
     pool: &'q Pool,
     id: u16,
     length: usize,

@@ -63,7 +63,7 @@ impl Seen {
                 Event::Received { conn, bytes } => self.bytes.entry(conn.slot).or_default().extend_from_slice(&bytes),
                 Event::Ended { conn } => self.words.push((conn.slot, "ended")),
                 Event::Failed { conn } => self.words.push((conn.slot, "failed")),
-                Event::Room { conn } => self.words.push((conn.slot, "room")),
+                Event::Sent { conn, count: 0 } => self.words.push((conn.slot, "room")),
                 Event::Sent { count, .. } => self.sent += count,
                 Event::Accepted { stream } => self.accepted.push(stream),
             }

@@ -8,14 +8,13 @@
 //! What a connection costs while it is idle: an entry of 24 bytes here, and in the kernel its socket and the one
 //! request that receives. It holds no buffer: those in use belong to bytes that are being looked at.
 
-mod queue;
+pub(super) mod queue;
 #[cfg(test)]
 mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -23,8 +22,10 @@ use std::time::Duration;
 
 use corral_core::ids::ConnId;
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 
-use self::queue::{Completion, Queue, Send};
+use self::queue::{Completion, Queue, Received, Send};
+use super::socket::{Bytes, Event, Outgoing, SocketSlot};
 use crate::runtime::mailbox::Bell;
 
 /// Connections that the kernel may accept before the shard takes them.
@@ -44,17 +45,8 @@ enum Purpose {
     Close = 7,
 }
 
-/// A socket of the ring. A place whose socket is closed is used again, under another generation, once the kernel has
-/// done with every request of its.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SocketSlot {
-    index: u32,
-    /// Of which 24 bits count.
-    generation: u32,
-}
-
 impl SocketSlot {
-    /// The number that a request of this place is made with.
+    /// The number that a request of this place is made with. Of the generation 24 bits count.
     fn token(self, purpose: Purpose) -> u64 {
         u64::from(self.index) << 32 | u64::from(self.generation & 0x00ff_ffff) << 8 | purpose as u64
     }
@@ -80,44 +72,8 @@ struct Slot {
     ended: bool,
 }
 
-/// Something that happened to a connection, or that there is a new one.
-pub(crate) enum Event<'r> {
-    /// Somebody connected.
-    Accepted { stream: TcpStream },
-    /// Bytes came in. They may come a little while after [`Ring::pause`], too.
-    Received { conn: ConnId, bytes: Bytes<'r> },
-    /// The client sends no more.
-    Ended { conn: ConnId },
-    /// The socket failed.
-    Failed { conn: ConnId },
-    /// After a send that found no room, instead of [`Event::Sent`]: there is room now.
-    Room { conn: ConnId },
-    /// The socket took so many bytes of what it was sent.
-    Sent { conn: ConnId, count: usize },
-}
-
-/// Bytes for a socket.
-pub(crate) struct Outgoing<'b> {
-    pub(crate) place: SocketSlot,
-    /// Not empty.
-    pub(crate) bytes: &'b [u8],
-    /// The connection is closed when it has taken them.
-    pub(crate) last: bool,
-}
-
-/// Bytes that lie in a buffer of the ring. To be dropped soon, because the buffers are few.
-pub(crate) struct Bytes<'r>(queue::Received<'r>);
-
-impl Deref for Bytes<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// See the module.
-pub(crate) struct Ring {
+/// The sockets of one shard.
+pub(super) struct Ring {
     queue: Queue,
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
@@ -136,7 +92,7 @@ impl Ring {
     ///
     /// # Errors
     /// When this kernel cannot do what is needed (Linux 6.1 can), or does not let this process.
-    pub(crate) fn new(bell: Arc<Bell>, depth: u32) -> io::Result<Ring> {
+    pub(super) fn new(bell: Arc<Bell>, depth: u32) -> io::Result<Ring> {
         let queue = Queue::new(bell.outer(), depth)?;
         prove(&queue)?;
         queue.listen(bell.inner(), Purpose::Bell as u64);
@@ -154,12 +110,12 @@ impl Ring {
     }
 
     /// What ends a sleep from outside.
-    pub(crate) fn bell(&self) -> &Bell {
+    pub(super) fn bell(&self) -> &Bell {
         &self.bell
     }
 
     /// Accepts whoever connects. A listener before this one is to be shut down by whoever has it, too.
-    pub(crate) fn listen(&self, listener: TcpListener) {
+    pub(super) fn listen(&self, listener: TcpListener) {
         self.listener.replace(Some(listener));
         self.listener_number.set(self.listener_number.get().wrapping_add(1));
         self.accepts_due.set(ACCEPTS);
@@ -167,7 +123,7 @@ impl Ring {
     }
 
     /// Takes a connected socket over and receives from it. Its events carry `conn`.
-    pub(crate) fn adopt(&self, stream: TcpStream, conn: ConnId) -> SocketSlot {
+    pub(super) fn adopt(&self, stream: TcpStream, conn: ConnId) -> SocketSlot {
         let mut slots = self.slots.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             slots.push(Slot::vacant());
@@ -182,7 +138,7 @@ impl Ring {
     }
 
     /// Receives nothing more, but for what is on its way already: the kernel has at most the pool's bytes for it.
-    pub(crate) fn pause(&self, place: SocketSlot) {
+    pub(super) fn pause(&self, place: SocketSlot) {
         self.with(place, |slot| {
             slot.paused = true;
             if slot.receiving && !slot.cancelled {
@@ -193,7 +149,7 @@ impl Ring {
     }
 
     /// Receives again.
-    pub(crate) fn resume(&self, place: SocketSlot) {
+    pub(super) fn resume(&self, place: SocketSlot) {
         self.with(place, |slot| {
             // A request that is still being cancelled is made again when it has ended.
             slot.paused = false;
@@ -203,8 +159,17 @@ impl Ring {
         });
     }
 
+    /// Sends what the socket takes at once; no event follows.
+    pub(super) fn send_now(&self, place: SocketSlot, bytes: &[u8]) {
+        self.with(place, |slot| {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            // An error means that the connection is gone, or takes nothing now.
+            let _ = slot.socket.as_ref().map(|socket| rustix::net::send(socket, bytes, flags));
+        });
+    }
+
     /// Ends both directions and closes the socket as soon as the kernel has done with it. No event of it follows.
-    pub(crate) fn close(&self, place: SocketSlot) {
+    pub(super) fn close(&self, place: SocketSlot) {
         let idle = self.with(place, |slot| {
             slot.closing = true;
             if !slot.ended || !slot.is_idle() {
@@ -221,9 +186,9 @@ impl Ring {
 
     /// Sends, tells the kernel what else it has been asked for since the last call, and collects what has come; with a
     /// limit it sleeps until something comes or the limit is over, the whole thread with it. For each socket an
-    /// [`Event::Sent`] follows, or an [`Event::Room`] when it took nothing; not before shall it be sent more. Whether
+    /// [`Event::Sent`] follows; not before shall it be sent more. Whether
     /// there is anything but those.
-    pub(crate) fn exchange(&self, sends: &[Outgoing<'_>], sleep: Option<Duration>) -> bool {
+    pub(super) fn exchange(&self, sends: &[Outgoing<'_>], sleep: Option<Duration>) -> bool {
         let slots = self.slots.borrow();
         let known = |send: &Outgoing<'_>| {
             let slot = slots.get(send.place.index as usize).filter(|slot| slot.generation == send.place.generation);
@@ -240,7 +205,7 @@ impl Ring {
     }
 
     /// The next event, of those that [`Ring::exchange`] has collected.
-    pub(crate) fn next(&self) -> Option<Event<'_>> {
+    pub(super) fn next(&self) -> Option<Event<'_>> {
         loop {
             let completion = self.queue.next()?;
             if let Some(event) = self.event(completion) {
@@ -250,19 +215,19 @@ impl Ring {
     }
 
     /// Whether a call of [`Ring::exchange`] or [`Ring::next`] would lead to something.
-    pub(crate) fn has_work(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         self.queue.has_work()
     }
 
     /// To be called a few times a second: gives back memory that was not needed since the last call, and accepts again
     /// if that has failed.
-    pub(crate) fn look_after(&self) {
+    pub(super) fn look_after(&self) {
         self.queue.give_back();
         self.accept_again();
     }
 
     /// Returns when there is something to do; other tasks of the executor run meanwhile.
-    pub(crate) async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         self.queue.wait().await;
     }
 
@@ -292,7 +257,7 @@ impl Ring {
         let event = match purpose {
             Purpose::Room => {
                 slot.wants_room = false;
-                Some(Event::Room { conn })
+                Some(Event::Sent { conn, count: 0 })
             }
             Purpose::Send => self.sent(slot, place, result),
             _ => {
@@ -346,7 +311,7 @@ impl Ring {
         slot: &mut Slot,
         place: SocketSlot,
         result: i32,
-        bytes: Option<queue::Received<'r>>,
+        bytes: Option<Received<'r>>,
     ) -> Option<Event<'r>> {
         let conn = slot.conn;
         let event = match (usize::try_from(result), bytes) {
@@ -354,7 +319,7 @@ impl Ring {
                 slot.ended = true;
                 return Some(Event::Ended { conn });
             }
-            (Ok(_), Some(bytes)) => Some(Event::Received { conn, bytes: Bytes(bytes) }),
+            (Ok(_), Some(bytes)) => Some(Event::Received { conn, bytes: Bytes::Ring(bytes) }),
             (Ok(_), None) => return Some(Event::Failed { conn }),
             (Err(_), _) => match Errno::from_raw_os_error(-result) {
                 Errno::NOBUFS => {
@@ -385,7 +350,7 @@ impl Ring {
         }
     }
 
-    /// An [`Event::Room`] follows as soon as the socket takes bytes.
+    /// An [`Event::Sent`] of no byte follows as soon as the socket takes bytes.
     fn await_room(&self, slot: &mut Slot, place: SocketSlot) {
         if !slot.wants_room
             && let Some(socket) = &slot.socket

@@ -1,9 +1,8 @@
-//! How a shard's driver is served by a ring of its own: one task takes whatever has come for it and for the consensus
-//! actor that may live beside it, a turn at a time: messages, what clients sent, proposals, then all replies in one go.
+//! How a shard is served: one task drives it, and the consensus actor that may live beside it. A turn takes messages, bytes of clients
+//! and proposals. Then all replies go in one call.
 //!
-//! On the shard's executor. Between turns it sleeps in its ring while traffic is brisk, which costs one call of the
-//! kernel and no work of the runtime; in the runtime when little happens. Timers are the runtime's, so it is given a
-//! pass every now and then.
+//! On the shard's executor. While traffic is brisk, the thread sleeps in the ring of the clients' sockets: one call of the kernel, and no
+//! work of the runtime. Otherwise the task sleeps in the runtime. Timers belong to the runtime, so it gets a pass every now and then.
 
 use std::cell::RefCell;
 use std::mem;
@@ -12,12 +11,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use corral_core::ids::{ConnId, Millis, Zxid};
+use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
-use crate::actor::shard::unsent::PORTION;
-use crate::actor::shard::{MAILBOX_BATCH, ShardActor, Socket};
+use crate::actor::shard::{MAILBOX_BATCH, ShardActor};
 use crate::messages::{Event as EngineEvent, ToShard};
-use crate::net::ring::{Event, Outgoing, Ring};
+use crate::net::client::{Event, ToSend};
 use crate::runtime::mailbox::SleepsIn;
 use crate::runtime::turn::{Piece, Turn};
 
@@ -25,12 +24,10 @@ use crate::runtime::turn::{Piece, Turn};
 const EVENTS: usize = 8;
 /// Work of the actor, in about nanoseconds, after which the time is looked at all the same.
 const SPENT_MAX: usize = 100_000;
-/// Bytes that one client is sent in one call of the kernel, which takes some 0.1 ms for them.
-const SEND_BYTES_MAX: usize = 128 << 10;
-/// Bytes after which no other client is sent something in the same call.
-const SENDS_BYTES_MAX: usize = 4 << 20;
 /// Timers are late by this at most, and a sleep that would be shorter is spent in the ring.
 const PASS_EVERY: Duration = Duration::from_millis(2);
+/// Longest sleep of a task that cannot sleep in a ring, when it is to go on soon.
+const NAP: Duration = Duration::from_micros(100);
 
 /// Where to sleep next, as the last sleeps tell.
 struct Pace {
@@ -42,7 +39,6 @@ struct Pace {
 impl ShardActor {
     /// Serves until the shard is drained and the resident is over.
     pub(super) async fn serve(self: Rc<Self>, mailbox: flume::Receiver<ToShard>, resident: Option<Resident>) {
-        let Some(ring) = self.transport.ring() else { return };
         let resident = RefCell::new(resident);
         if let Some(resident) = &mut *resident.borrow_mut() {
             resident.begin();
@@ -55,7 +51,7 @@ impl ShardActor {
             self.serving.set(true);
             let piece = Turn::begin();
             // Events first: what was sent is known to be sent before anybody asks.
-            let left = self.take_events(ring, &piece);
+            let left = self.take_events(&piece);
             self.receive_some(mailbox.try_iter().take(MAILBOX_BATCH));
             self.send_batch_if_any();
             if let Some(resident) = &mut *resident.borrow_mut() {
@@ -69,11 +65,11 @@ impl ShardActor {
             }
             let busy = left || !is_quiet() || self.is_applying() || self.goes_on();
             if busy || !pace.brisk {
-                self.send_all(ring, None);
+                self.send_all(None);
             }
             self.turn.end(&piece);
             self.serving.set(false);
-            self.sleep(ring, &mut pace, busy, is_quiet, rest()).await;
+            self.sleep(&mut pace, busy, is_quiet, rest()).await;
         }
     }
 
@@ -85,56 +81,48 @@ impl ShardActor {
 
     /// Until there is something to do, or the resident has had its rest; not at all when there is, but for the
     /// runtime's timers.
-    async fn sleep(
-        &self,
-        ring: &Ring,
-        pace: &mut Pace,
-        busy: bool,
-        is_quiet: impl Fn() -> bool,
-        rest: Option<Duration>,
-    ) {
+    async fn sleep(&self, pace: &mut Pace, busy: bool, is_quiet: impl Fn() -> bool, rest: Option<Duration>) {
         // Timers of the runtime would be too late for it.
-        pace.brisk |= rest.is_some();
+        pace.brisk = self.clients.sleeps_in_ring() && (pace.brisk || rest.is_some());
         let since = pace.passed.elapsed();
         if since >= PASS_EVERY || self.goes_on() {
-            self.send_all(ring, None);
+            self.send_all(None);
             self.turn.yield_now().await;
             pace.passed = Instant::now();
             return;
         }
-        if busy || !self.unsent.borrow().is_empty() && !pace.brisk {
+        if busy || self.clients.has_unsent() && !pace.brisk {
             return;
         }
         if pace.brisk {
             // What is to be sent goes before any looking around.
-            if self.turn.polls()
-                && (self.send_all(ring, None) || self.turn.poll(|| ring.exchange(&[], None) || !is_quiet()))
-            {
+            if self.turn.polls() && (self.send_all(None) || self.turn.poll(|| self.clients.poll() || !is_quiet())) {
                 return;
             }
-            ring.bell().listen(SleepsIn::Ring);
+            self.clients.bell().listen(SleepsIn::Ring);
             // What came in between rings nobody's bell.
             let longest = rest.unwrap_or(PASS_EVERY).min(PASS_EVERY - since);
             let sleep = if is_quiet() { longest } else { Duration::ZERO };
-            pace.brisk = self.send_all(ring, Some(sleep)) || sleep.is_zero() || rest.is_some();
-            ring.bell().awake();
+            pace.brisk = self.send_all(Some(sleep)) || sleep.is_zero() || rest.is_some();
+            self.clients.bell().awake();
             return;
         }
-        if ring.has_work() {
+        if self.clients.has_work() {
             return;
         }
-        ring.bell().listen(SleepsIn::Runtime);
-        if is_quiet() {
-            let slept = Instant::now();
-            ring.wait().await;
+        if let Some(rest) = rest {
+            Timer::new(rest.min(NAP)).await;
+            return;
+        }
+        let slept = Instant::now();
+        if self.clients.wait(is_quiet).await {
             pace.passed = Instant::now();
             pace.brisk = slept.elapsed() < PASS_EVERY;
         }
-        ring.bell().awake();
     }
 
     /// What has come from clients, until the turn is over. Whether something is left.
-    fn take_events(self: &Rc<Self>, ring: &Ring, piece: &Piece) -> bool {
+    fn take_events(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
             let now = self.clock.now();
             let applied = Zxid(self.channels.applied_anywhere());
@@ -143,11 +131,11 @@ impl ShardActor {
                 if spent >= SPENT_MAX {
                     break;
                 }
-                match ring.next() {
+                match self.clients.next() {
                     None => return self.go_on_with_the_stalled(piece),
                     Some(Event::Accepted { stream }) => self.admit(stream),
                     Some(Event::Received { conn, bytes }) => {
-                        self.pause_if_stalled(ring, conn);
+                        self.pause_if_stalled(conn);
                         self.with(|shard, out| {
                             shard.observe(applied);
                             shard.received(now, conn, &bytes, out);
@@ -156,10 +144,6 @@ impl ShardActor {
                     }
                     Some(Event::Ended { conn }) => self.with(|shard, out| shard.input_ended(conn, out)),
                     Some(Event::Failed { conn }) => self.with(|shard, out| shard.hung_up(conn, out)),
-                    Some(Event::Room { conn }) => {
-                        self.with_client(conn, |client| client.writing = false);
-                        self.send_later(conn);
-                    }
                     // Who is not read until it has taken its replies has much more to be answered: that is for when all
                     // others have been heard.
                     Some(Event::Sent { conn, count }) if self.shard.borrow().is_stalled(conn) => {
@@ -182,11 +166,12 @@ impl ShardActor {
     fn admit(self: &Rc<Self>, stream: TcpStream) {
         // Without an address it is gone already.
         let Ok(peer) = stream.peer_addr() else { return };
-        let mut acceptor = self.acceptor.borrow_mut();
-        let Some(acceptor) = &mut *acceptor else { return };
-        match acceptor.admit(stream, peer) {
+        let acceptor = self.acceptor.borrow();
+        let Some(acceptor) = &*acceptor else { return };
+        let admitted = acceptor.lock().admit(stream, peer);
+        match admitted {
             Some((shard, accepted)) if shard == self.id => self.accept(accepted),
-            Some((shard, accepted)) => acceptor.pass_on(shard, accepted),
+            Some((shard, accepted)) => acceptor.lock().pass_on(shard, accepted),
             None => {}
         }
     }
@@ -204,50 +189,27 @@ impl ShardActor {
     }
 
     fn sent(self: &Rc<Self>, now: Millis, conn: ConnId, count: usize) {
-        self.with_client(conn, |client| client.writing = false);
         self.with(|shard, out| shard.sent(now, conn, count, out));
         self.send_later(conn);
     }
 
     /// A client that the actor wants nothing read of is paused when more of it comes, not before: most have said all
     /// they want to say until they are answered. What has come, the actor keeps: no more than the ring's buffers hold.
-    fn pause_if_stalled(&self, ring: &Ring, conn: ConnId) {
-        if self.shard.borrow().is_stalled(conn)
-            && let Some(Socket::Ring(place)) = self.with_client(conn, |client| client.socket.clone())
-        {
-            ring.pause(place);
+    fn pause_if_stalled(&self, conn: ConnId) {
+        if self.shard.borrow().is_stalled(conn) {
+            self.clients.pause(conn);
         }
     }
 
-    /// The client is sent what there is for it when the turn ends.
-    pub(super) fn send_later(&self, id: ConnId) {
-        if !self.shard.borrow().unsent(id).is_empty()
-            && self.with_client(id, |client| !mem::replace(&mut client.writing, true)) == Some(true)
-        {
-            self.unsent.borrow_mut().push(id);
-        }
-    }
-
-    /// Sends a portion of what there is for clients, and everything the ring is to tell the kernel; then sleeps for so
-    /// long at most, if at all and nothing is left. Whether something has come.
-    fn send_all(&self, ring: &Ring, sleep: Option<Duration>) -> bool {
-        let mut list = self.unsent.borrow_mut();
+    /// Sends a portion of the replies, and the requests for the kernel. Then it sleeps for this long at most if nothing is left.
+    /// Returns whether something has come.
+    fn send_all(&self, sleep: Option<Duration>) -> bool {
         let shard = self.shard.borrow();
-        let mut room = SENDS_BYTES_MAX;
-        let mut sends = Vec::with_capacity(PORTION);
-        list.take(|id| {
-            if let Some(Socket::Ring(place)) = self.with_client(id, |client| client.socket.clone()) {
-                let all = shard.unsent(id);
-                let bytes = &all[..all.len().min(SEND_BYTES_MAX)];
-                let last = shard.is_closing(id) && bytes.len() == shard.unsent_bytes(id);
-                sends.push(Outgoing { place, bytes, last });
-                room = room.saturating_sub(bytes.len());
-            }
-            room > 0
-        });
-        // What is sent last leaves when the connection is closed: that is for the next turn.
-        let closing = sends.iter().any(|send| send.last);
-        ring.exchange(&sends, sleep.filter(|_| list.is_empty() && !closing)) || closing
+        let to_send = |id| {
+            let bytes = shard.unsent(id);
+            ToSend { bytes, ends: shard.is_closing(id) && bytes.len() == shard.unsent_bytes(id) }
+        };
+        self.clients.exchange(to_send, sleep)
     }
 
     fn send_batch_if_any(&self) {
@@ -256,16 +218,17 @@ impl ShardActor {
         }
     }
 
-    /// Wakes the ring's task if a task beside it has left it something to do.
-    pub(super) fn rouse(&self, ring: &Ring) {
+    /// Wakes the serving task if a task beside it has left it something to do.
+    pub(super) fn rouse(&self) {
         let something = || {
             self.shard.borrow().proposal_bytes() > 0
                 || !self.syncs.borrow().is_empty()
-                || !self.unsent.borrow().is_empty()
-                || ring.has_work()
+                || self.clients.has_unsent()
+                || self.clients.has_work()
+                || self.is_drained()
         };
         if !self.serving.get() && something() {
-            ring.bell().rouse();
+            self.clients.bell().rouse();
         }
     }
 }

@@ -1,0 +1,85 @@
+//! The keys of a secured ZooKeeper, from its file to a checked configuration.
+
+use std::fs;
+
+use super::value::{ClientAuth, OnClientAddr};
+use super::*;
+
+fn load_zoo(text: &str, overrides: &[Override]) -> Result<Loaded, String> {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = dir.path().join("zoo.cfg");
+    fs::write(&path, text).expect("the directory is writable");
+    load(Some(&path), overrides).map_err(|fault| fault.sentence)
+}
+
+/// The keys of a secured ZooKeeper have the same meaning here.
+#[test]
+fn zoo_keys_of_tls() {
+    let zoo = |text: &str| load_zoo(text, &[]);
+    let stores = "ssl.keyStore.location=/k.jks\nssl.keyStore.password=hidden-word\nssl.trustStore.location=/t.p12\n\
+                  ssl.trustStore.passwordPath=/pw\nssl.keyStore.type=JKS";
+    let loaded = zoo(&format!(
+        "dataDir=/z\nclientPort=2182\nsecureClientPort=2281\nsecureClientPortAddress=127.0.0.1\n{stores}\n\
+                               ssl.clientAuth=WANT\nssl.enabledProtocols=TLSv1.1,TLSv1.2\nclient.portUnification=true\n\
+                               client.certReload=true\nssl.handshakeDetectionTimeoutMillis=700\n\
+                               ssl.ciphersuites=TLS_RSA_WITH_AES_128_CBC_SHA,TLS_AES_128_GCM_SHA256\n\
+                               netty.server.outstandingHandshake.limit=-1"
+    ));
+    let Loaded { config, warnings, .. } = loaded.expect("all values are good");
+    let tls = &config.tls;
+    assert_eq!(tls.client_addr, "127.0.0.1:2281".parse().ok());
+    assert_eq!((tls.client_auth, tls.on_client_addr, tls.watch), (ClientAuth::Want, OnClientAddr::Also, true));
+    assert_eq!(
+        (&*tls.protocols.0, &*tls.cipher_suites.0),
+        (&["TLSv1.2".to_owned()][..], &["TLS_AES_128_GCM_SHA256".to_owned()][..])
+    );
+    assert_eq!((tls.detection_ms, tls.handshakes_max, tls.key_store_password.0.as_str()), (700, 1000, "hidden-word"));
+    assert!(
+        config.security.x509_acls && warnings.iter().any(|warning| warning.contains("TLS_RSA_WITH_AES_128_CBC_SHA"))
+    );
+    // Without a plain port the secure one is the port for clients.
+    let alone = zoo(&format!("dataDir=/z\nsecureClientPort=2281\n{stores}")).expect("all values are good").config;
+    assert_eq!((alone.server.client_addr.port(), alone.tls.client_addr), (2281, None));
+    assert_eq!(alone.tls.on_client_addr, OnClientAddr::Only);
+    // Without a port for TLS its keys mean nothing, there as here.
+    assert!(!tls::is_served(&zoo(&format!("dataDir=/z\nclientPort=1\n{stores}")).expect("it is ignored").config));
+    for (line, part) in [
+        ("ssl.keyStore.type=BCFKS", "keytool -importkeystore"),
+        ("ssl.crl=true", "--set tls.crl_file=FILE"),
+        ("ssl.ocsp=true", "is not offered"),
+        ("ssl.clientAuth=maybe", "give one of"),
+        ("ssl.ciphersuites=TLS_RSA_WITH_AES_128_CBC_SHA", "none of the cipher suites is served"),
+        ("ssl.enabledProtocols=TLSv1", "names no protocol that is served"),
+    ] {
+        let text = format!("dataDir=/z\nclientPort=2182\nsecureClientPort=2281\n{stores}\n{line}");
+        let refused = zoo(&text).expect_err(line);
+        assert!(refused.contains(part) && !refused.contains("hidden-word"), "{refused}");
+    }
+    let bare = zoo("dataDir=/z\nclientPort=2182\nsecureClientPort=2281").expect_err("there is no key");
+    assert!(bare.contains("tls.key_store: TLS is served") && bare.contains("tls.trust_store: clients"), "{bare}");
+}
+
+/// What ZooKeeper demands of clients is demanded here; a demand that no client can meet ends the start.
+#[test]
+fn zoo_keys_of_authentication() {
+    let security = |lines: &str| {
+        let flag = Override::text("--set", "security.sasl_jaas_file", "/jaas.conf");
+        load_zoo(&format!("dataDir=/z\nclientPort=2182\n{lines}\n"), &[flag]).map(|loaded| loaded.config.security)
+    };
+    let both = "enforce.auth.enabled=true\nenforce.auth.schemes=digest, sasl\nsuperUser=admin\nsuperUser.2=root\n\
+                allowSaslFailedClients=true\nSASLAuthenticationProvider.superPassword=pw\nsasl.serverconfig=ZK";
+    let found = security(both).expect("all values are good");
+    assert_eq!(found.enforce_schemes.0, ["digest", "sasl"]);
+    assert_eq!(found.sasl_super_users.0, ["admin", "root"]);
+    assert!(found.allow_sasl_failed_clients && found.sasl_acls);
+    assert_eq!((&*found.sasl_super_password.0, &*found.sasl_jaas_section.0), ("pw", "ZK"));
+    assert_eq!(security("sessionRequireClientSASLAuth=true").expect("it is good").enforce_schemes.0, ["sasl"]);
+    assert!(security("enforce.auth.schemes=sasl").expect("it is not enabled").enforce_schemes.0.is_empty());
+    for (line, part) in [
+        ("enforce.auth.schemes=x509", "no client is asked for a certificate"),
+        ("enforce.auth.schemes=kerberos", "not a scheme"),
+    ] {
+        let refused = security(&format!("enforce.auth.enabled=true\n{line}")).expect_err(line);
+        assert!(refused.contains(part), "{refused}");
+    }
+}

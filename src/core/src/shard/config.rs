@@ -1,0 +1,76 @@
+//! The configuration of a shard.
+//!
+//! Plain data.
+
+use crate::ids::ShardId;
+use crate::limits::ShardLimits;
+use crate::sasl::Users;
+use crate::shared::Text;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use corral_wire::fourletter::FourLetter;
+
+/// The settings of a shard. They stay as they are, except the users of SASL.
+#[derive(Clone)]
+pub struct ShardConfig {
+    pub shard: ShardId,
+    /// Server id, 1..=255.
+    pub server: u8,
+    /// Unique to this start of the process.
+    pub incarnation: u64,
+    pub session_timeout_min_ms: i32,
+    pub session_timeout_max_ms: i32,
+    /// How long a connection may take to send its connect request.
+    pub sessionless_timeout_ms: u64,
+    /// four-letter commands that are answered.
+    pub whitelist: Vec<FourLetter>,
+    /// `user:hash` of the super user, if there is one.
+    pub super_digest: Option<Text>,
+    /// Subject of the super user's client certificate, if there is one.
+    pub x509_super: Option<Text>,
+    pub skip_acl: bool,
+    /// A connection must prove an identity of one of these schemes before it may ask for anything. Empty: it need not.
+    pub enforce_schemes: Vec<Text>,
+    /// Users of SASL. `None`: no mechanism is configured.
+    pub sasl_users: Option<Arc<Users>>,
+    /// SASL users that are super users.
+    pub sasl_super_users: Vec<Text>,
+    /// Whether a connection goes on after it failed to prove its SASL user.
+    pub allow_sasl_failed: bool,
+    /// Secret random bytes; nonces are made of them.
+    pub nonce_key: [u8; 16],
+    /// Whether ClickHouse Keeper's operations are served.
+    pub keeper_extensions: bool,
+    /// Whether clients that ask for it may read while there is no leader.
+    pub read_only: bool,
+    /// Whether every read waits until the leader has confirmed how far it must see.
+    pub linearizable: bool,
+    pub limits: ShardLimits,
+}
+
+/// The first shard of server 1, which answers no four-letter command and serves no extension.
+impl Default for ShardConfig {
+    fn default() -> Self {
+        Self {
+            shard: ShardId(0),
+            server: 1,
+            incarnation: 1,
+            session_timeout_min_ms: 1000,
+            session_timeout_max_ms: 60_000,
+            sessionless_timeout_ms: 10_000,
+            whitelist: Vec::new(),
+            super_digest: None,
+            x509_super: None,
+            skip_acl: false,
+            enforce_schemes: Vec::new(),
+            sasl_users: None,
+            sasl_super_users: Vec::new(),
+            allow_sasl_failed: false,
+            nonce_key: [0; 16],
+            keeper_extensions: false,
+            read_only: false,
+            linearizable: false,
+            limits: ShardLimits::default(),
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! TLS for clients: this server's certificate, which certificates of clients are accepted, and which versions and ciphers.
+//!
+//! Made at the start, and again when the files are reloaded. A connection uses what was there when its handshake began. Resumption is
+//! by tickets, which die with a reload: the server stores no sessions.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{Ticketer, default_provider};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion,
+};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+
+use super::certificates::Certificates;
+use super::stores::{KeyAndChain, Store, read_crls, read_key_store, read_trust_store};
+use super::{Stamp, not_after};
+use crate::config::Config;
+use crate::config::tls::is_served;
+use crate::config::value::{ClientAuth, Secret};
+use crate::exit::{ExitCode, Fault};
+
+/// Settings of TLS for clients.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) key_store: Store,
+    pub(crate) trust_store: Store,
+    pub(crate) client_auth: ClientAuth,
+    /// `TLSv1.2`, `TLSv1.3`.
+    pub(crate) protocols: Vec<String>,
+    /// Names as IANA and Java have them; empty for all that are there.
+    pub(crate) cipher_suites: Vec<String>,
+    /// Empty for none.
+    pub(crate) crl_file: PathBuf,
+}
+
+/// TLS for clients. A clone is the same one.
+#[derive(Clone)]
+pub(crate) struct ClientTls(Arc<Inner>);
+
+struct Inner {
+    settings: Settings,
+    current: RwLock<Current>,
+}
+
+#[derive(Clone)]
+struct Current {
+    config: Arc<ServerConfig>,
+    expires: Option<i64>,
+    stamp: Stamp,
+}
+
+impl Settings {
+    fn stamp(&self) -> Stamp {
+        let files = [
+            &self.key_store.path,
+            &self.key_store.password_file,
+            &self.trust_store.path,
+            &self.trust_store.password_file,
+            &self.crl_file,
+        ];
+        Stamp::of(files.map(PathBuf::as_path))
+    }
+}
+
+impl ClientTls {
+    /// As it is configured; `None` if no port serves TLS.
+    ///
+    /// # Errors
+    /// A `Config` fault that names the file or key, the cause and the remedy.
+    pub(crate) fn configured(config: &Config) -> Result<Option<ClientTls>, Fault> {
+        if !is_served(config) {
+            return Ok(None);
+        }
+        let tls = &config.tls;
+        let store = |path: &Path, password: &Secret, file: &Path| Store::new(path, &password.0, file);
+        let settings = Settings {
+            key_store: store(&tls.key_store, &tls.key_store_password, &tls.key_store_password_file),
+            trust_store: store(&tls.trust_store, &tls.trust_store_password, &tls.trust_store_password_file),
+            client_auth: tls.client_auth,
+            protocols: tls.protocols.0.clone(),
+            cipher_suites: tls.cipher_suites.0.clone(),
+            crl_file: tls.crl_file.clone(),
+        };
+        let loaded = ClientTls::load(settings).map(Some);
+        loaded.map_err(|sentence| Fault::new(ExitCode::Config, format!("[tls] {sentence}")))
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A sentence that names the file or key, the cause and the remedy.
+    fn load(settings: Settings) -> Result<ClientTls, String> {
+        let current = RwLock::new(Current::read(&settings)?);
+        Ok(ClientTls(Arc::new(Inner { settings, current })))
+    }
+
+    /// The settings of handshakes that begin now.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.current().config
+    }
+
+    fn current(&self) -> Current {
+        self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Certificates for ClientTls {
+    fn whose(&self) -> &'static str {
+        "clients"
+    }
+
+    fn expires(&self) -> Option<i64> {
+        self.current().expires
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.0.settings.stamp()
+    }
+
+    fn stamp_in_use(&self) -> Stamp {
+        self.current().stamp
+    }
+
+    fn reload(&self) -> Result<(), String> {
+        let read = Current::read(&self.0.settings)?;
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+}
+
+impl Current {
+    fn read(settings: &Settings) -> Result<Current, String> {
+        let stamp = settings.stamp();
+        let path = &settings.key_store.path;
+        let KeyAndChain { chain, key } = read_key_store(path, &settings.key_store.password()?)?;
+        let provider = Arc::new(provider(&settings.cipher_suites)?);
+        let verifier = verifier(settings, &provider)?;
+        let expires = chain.iter().filter_map(|one| not_after(one)).min();
+        let unusable = |error: rustls::Error| {
+            let what = match error {
+                rustls::Error::InconsistentKeys(_) => "the key belongs to another certificate".to_owned(),
+                error => error.to_string(),
+            };
+            format!(
+                "{} cannot be used: {what}; the key must be RSA, ECDSA or Ed25519, and that of the first certificate",
+                path.display()
+            )
+        };
+        let protocols = protocols(&settings.protocols);
+        let builder =
+            ServerConfig::builder_with_provider(provider).with_protocol_versions(&protocols).map_err(|error| {
+                format!(
+                    "tls.protocols and tls.cipher_suites leave no cipher: {error}; add a cipher suite of each protocol"
+                )
+            })?;
+        let builder = match verifier {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = Ticketer::new().map_err(|error| format!("no random bytes: {error}"))?;
+        config.send_tls13_tickets = 1;
+        Ok(Current { config: Arc::new(config), expires, stamp })
+    }
+}
+
+/// The versions of these names; both without one.
+fn protocols(names: &[String]) -> Vec<&'static SupportedProtocolVersion> {
+    let all = [("TLSv1.3", &rustls::version::TLS13), ("TLSv1.2", &rustls::version::TLS12)];
+    all.into_iter()
+        .filter(|(name, _)| names.is_empty() || names.iter().any(|given| given == name))
+        .map(|(_, version)| version)
+        .collect()
+}
+
+/// The name of a cipher suite as IANA and Java have it.
+fn suite_name(suite: &rustls::SupportedCipherSuite) -> String {
+    let name = format!("{:?}", suite.suite());
+    name.strip_prefix("TLS13_").map_or(name.clone(), |rest| format!("TLS_{rest}"))
+}
+
+/// The names of all cipher suites that can be configured.
+pub(crate) fn suite_names() -> Vec<String> {
+    default_provider().cipher_suites.iter().map(suite_name).collect()
+}
+
+fn provider(names: &[String]) -> Result<CryptoProvider, String> {
+    let mut provider = default_provider();
+    if names.is_empty() {
+        return Ok(provider);
+    }
+    provider.cipher_suites.retain(|suite| names.contains(&suite_name(suite)));
+    provider.cipher_suites.sort_by_key(|suite| names.iter().position(|name| *name == suite_name(suite)));
+    if provider.cipher_suites.is_empty() {
+        return Err(format!("tls.cipher_suites: none of them is served; name some of {}", suite_names().join(", ")));
+    }
+    Ok(provider)
+}
+
+fn verifier(
+    settings: &Settings,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    if settings.client_auth == ClientAuth::None {
+        return Ok(None);
+    }
+    let path = &settings.trust_store.path;
+    let trusted = read_trust_store(path, &settings.trust_store.password()?)?;
+    let mut roots = RootCertStore::empty();
+    // As Java: a certificate that cannot be an authority may still be trusted itself.
+    let (added, _) = roots.add_parsable_certificates(trusted.iter().cloned());
+    if added == 0 {
+        return Err(format!("{}: no certificate in it can be parsed; name a trust store", path.display()));
+    }
+    let mut crls = String::new();
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    if !settings.crl_file.as_os_str().is_empty() {
+        builder = builder.with_crls(read_crls(&settings.crl_file)?);
+        crls = format!(" and {}", settings.crl_file.display());
+    }
+    if settings.client_auth == ClientAuth::Want {
+        builder = builder.allow_unauthenticated();
+    }
+    let authorities = builder.build().map_err(|error| {
+        format!(
+            "{}{crls} cannot be used: {error}; name authorities, and revocation lists of version 2 (crlnumber in openssl.cnf)",
+            path.display()
+        )
+    })?;
+    Ok(Some(Arc::new(Verifier { authorities, trusted })))
+}
+
+/// Accepts certificates that an authority signed, and certificates of the trust store.
+#[derive(Debug)]
+struct Verifier {
+    authorities: Arc<dyn ClientCertVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.authorities.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.authorities.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        if self.trusted.iter().any(|trusted| trusted == end_entity) {
+            return is_in_force(end_entity, now).map(|()| ClientCertVerified::assertion());
+        }
+        self.authorities.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
+    }
+}
+
+fn is_in_force(certificate: &[u8], now: UnixTime) -> Result<(), rustls::Error> {
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let (validity, now) = (certificate.validity(), i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    if now < validity.not_before.timestamp() {
+        return Err(CertificateError::NotValidYet.into());
+    }
+    if now > validity.not_after.timestamp() {
+        return Err(CertificateError::Expired.into());
+    }
+    Ok(())
+}
+
+/// The reason of a failed handshake, for the log.
+pub(crate) fn why_failed(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription as Alert, Error};
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            "no authority of tls.trust_store signed the client's certificate".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "the client's certificate has expired".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
+            "the client's certificate is not valid yet".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::Revoked) => "the client's certificate is revoked".to_owned(),
+        Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
+            "tls.crl_file has no list of the authority that signed the client's certificate".to_owned()
+        }
+        Error::InvalidCertificate(reason) => format!("the client's certificate is not accepted ({reason})"),
+        Error::NoCertificatesPresented => "the client has no certificate (tls.client_auth)".to_owned(),
+        Error::AlertReceived(
+            Alert::UnknownCA | Alert::CertificateUnknown | Alert::BadCertificate | Alert::DecryptError,
+        ) => "the client does not trust this server's certificate".to_owned(),
+        Error::AlertReceived(Alert::CertificateExpired) => {
+            "the client finds this server's certificate expired".to_owned()
+        }
+        Error::AlertReceived(alert) => format!("the client ended the handshake ({alert:?})"),
+        Error::InvalidMessage(_) => "plaintext or HTTP on the port for TLS".to_owned(),
+        Error::PeerIncompatible(reason) => {
+            format!("the client offers no protocol or cipher of tls.protocols and tls.cipher_suites ({reason:?})")
+        }
+        error => error.to_string(),
+    }
+}
+
+/// The identity of a client's certificate: its subject in the form of ZooKeeper.
+pub(crate) fn identity(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
+    super::subject::subject(certificates?.first()?)
+}

@@ -1,0 +1,37 @@
+//! TLS of clients and servers: key stores, reloading, subjects of certificates, and the settings for clients.
+//!
+//! The record layer of a client's connection is in `net/client`, the connections between servers are in `net/peers`.
+
+pub(crate) mod certificates;
+pub(crate) mod clients;
+mod jks;
+pub(crate) mod stores;
+mod subject;
+
+use std::fs::metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+
+/// State of files by their directory entries. Another stamp means that a file was replaced or written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(Vec<Option<(u64, i64, i64, u64)>>);
+
+impl Stamp {
+    /// Of these files as they are now. May block.
+    pub(crate) fn of<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Stamp {
+        let of = |path: &Path| {
+            let meta = metadata(path).ok()?;
+            Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
+        };
+        Stamp(paths.into_iter().map(of).collect())
+    }
+}
+
+/// The end of a certificate's validity, Unix seconds; `None` if the certificate cannot be parsed.
+pub(crate) fn not_after(certificate: &[u8]) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}

@@ -1,0 +1,241 @@
+"""Clients of a secured ZooKeeper: TLS with client certificates, SASL, and authentication that is enforced.
+
+The servers are started with the same zoo.cfg, key stores and users as a ZooKeeper. The outcomes are those of ZooKeeper 3.9: run the tests
+with `--server zookeeper`.
+"""
+
+import signal
+import socket
+import ssl
+import subprocess
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, NoAuthError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import make_acl
+
+from clients import programs
+from clients.secured import ALICE, PASSWORD, ROOT, USERS, Files, have_tools, secured
+from support import packages
+from support.wait import wait_until
+
+LIMIT_S = 60
+REFUSED = "no session"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    if not have_tools():
+        pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
+    return Files(tmp_path_factory.mktemp("secured"))
+
+
+@pytest.fixture(scope="module")
+def start(options, files):
+    """A function that starts a server with settings beside those of the files. Without these ZooKeeper serves one version of TLS."""
+    started = []
+
+    def begin(store="jks", kind=options.server, flags=(), **more):
+        server = secured(kind, files, files.settings(store, **{"ssl.enabledProtocols": "TLSv1.2,TLSv1.3"}, **more), flags)
+        started.append(server.start())
+        return server
+
+    yield begin
+    for server in started:
+        server.dispose()
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    return start()
+
+
+@pytest.fixture(scope="module")
+def enforcing(start):
+    return start(store="pem", **{"enforce.auth.enabled": "true", "enforce.auth.schemes": "sasl,x509"})
+
+
+@pytest.fixture(scope="module")
+def java(files, tmp_path_factory):
+    """A function that gives the outcomes of sessions of the Java client by their names."""
+    command = programs.java_program(tmp_path_factory.mktemp("java"), packages.zookeeper(), "SecuredClient")
+    command[1:1] = [f"-Djava.security.auth.login.config={files.path('client.jaas')}", "-Dzookeeper.fips-mode=false"]
+
+    def run(cases):
+        lines = [f"{name} {address[0]}:{address[1]} " + " ".join(f"{key}={value}" for key, value in keys.items())
+                 for name, (address, keys) in cases.items()]  # fmt: skip
+        done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        print(done.stderr)
+        return dict(line.split(" ", 2)[1:] for line in done.stdout.splitlines() if line.startswith("result "))
+
+    return run
+
+
+def tls(files, name="alice", kind="pem", trust=None):
+    """Keys of a Java client with the certificate of this name; without one if the name is None."""
+    keys = {
+        "zookeeper.client.secure": "true",
+        "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+        "zookeeper.sasl.client": "false",
+        "zookeeper.ssl.trustStore.location": files.path(trust or ("ca.pem" if kind == "pem" else f"trust.{kind}")),
+        "zookeeper.ssl.trustStore.password": "" if kind == "pem" else PASSWORD,
+    }
+    if name:
+        keys["zookeeper.ssl.keyStore.location"] = files.path(f"{name}.{kind}")
+        keys["zookeeper.ssl.keyStore.password"] = "" if kind == "pem" else PASSWORD
+    return keys
+
+
+def login(section):
+    return {"zookeeper.sasl.client": "true", "zookeeper.sasl.clientconfig": section}
+
+
+def test_java_clients(files, server, enforcing, java):
+    plain = {"zookeeper.sasl.client": "false"}
+    local = "ip:127.0.0.1"
+    expect = {
+        "pem": (server.secure, tls(files), f"{local} x509:{ALICE}"),
+        "pkcs12": (server.secure, tls(files, kind="p12"), f"{local} x509:{ALICE}"),
+        "jks": (server.secure, tls(files, kind="jks"), f"{local} x509:{ALICE}"),
+        "super-certificate": (server.secure, tls(files, "root"), f"{local} super: x509:{ROOT}"),
+        "other-authority": (server.secure, tls(files, "stranger"), REFUSED),
+        "expired": (server.secure, tls(files, "expired"), REFUSED),
+        "no-certificate": (server.secure, tls(files, None), REFUSED),
+        "distrusting": (server.secure, tls(files, trust="other-ca.pem"), REFUSED),
+        "plaintext-to-tls": (server.secure, plain, REFUSED),
+        "tls-to-plaintext": (server.address, tls(files), REFUSED),
+        "plain": (server.address, plain, local),
+        "sasl": (server.address, login("Bob"), f"{local} sasl:bob"),
+        "sasl-over-tls": (server.secure, {**tls(files), **login("Bob")}, f"{local} sasl:bob x509:{ALICE}"),
+        "sasl-super": (server.address, login("Super"), f"{local} sasl:super super:"),
+        "wrong-password": (server.address, login("Wrong"), "AUTHFAILED"),
+        "unknown-user": (server.address, login("Eve"), "AUTHFAILED"),
+        "enforced-none": (enforcing.address, plain, "SESSIONCLOSEDREQUIRESASLAUTH"),
+        "enforced-sasl": (enforcing.address, login("Bob"), f"{local} sasl:bob"),
+        "enforced-certificate": (enforcing.secure, tls(files), f"{local} x509:{ALICE}"),
+        "enforced-wrong-password": (enforcing.address, login("Wrong"), "AUTHFAILED"),
+    }
+    found = java({name: (address, keys) for name, (address, keys, _) in expect.items()})
+    assert found == {name: outcome for name, (_, _, outcome) in expect.items()}
+
+
+@pytest.fixture
+def kazoo():
+    """A function that opens a session of kazoo."""
+    clients = []
+
+    def connect(address, limit_s=10, **more):
+        client = KazooClient(f"{address[0]}:{address[1]}", timeout=5, **more)
+        clients.append(client)
+        client.start(timeout=limit_s)
+        return client
+
+    yield connect
+    for client in clients:
+        client.stop()
+        client.close()
+
+
+def of(files, name):
+    return {"use_ssl": True, "ca": files.path("ca.pem"), "certfile": files.path(f"{name}.crt"), "keyfile": files.path(f"{name}.key")}
+
+
+def sasl(user, password):
+    return {"sasl_options": {"mechanism": "DIGEST-MD5", "username": user, "password": password}}
+
+
+def test_kazoo_with_certificates(files, server, kazoo):
+    alice = kazoo(server.secure, **of(files, "alice"))
+    alice.create("/alice", b"x" * 500_000, acl=[make_acl("x509", ALICE, all=True)])
+    assert alice.get("/alice")[0] == b"x" * 500_000
+    with pytest.raises(NoAuthError):
+        kazoo(server.address).get("/alice")
+    assert kazoo(server.secure, **of(files, "root")).get("/alice")[0] == b"x" * 500_000
+    for name in ("stranger", "expired"):
+        with pytest.raises(KazooTimeoutError):
+            kazoo(server.secure, limit_s=1, **of(files, name))
+
+
+def test_kazoo_with_sasl(server, kazoo):
+    bob = kazoo(server.address, **sasl("bob", USERS["bob"]))
+    bob.create("/bob", b"of bob", acl=[make_acl("sasl", "bob", all=True)])
+    with pytest.raises(NoAuthError):
+        kazoo(server.address).get("/bob")
+    assert kazoo(server.address, **sasl("super", USERS["super"])).get("/bob")[0] == b"of bob"
+    for user, password in (("bob", "wrong"), ("eve", "x")):
+        with pytest.raises(AuthFailedError):
+            kazoo(server.address, **sasl(user, password)).get("/")
+
+
+def wrapped(files, address, version=None, name="alice"):
+    context = ssl.create_default_context(cafile=files.path("ca.pem"))
+    if name:
+        context.load_cert_chain(files.path(f"{name}.crt"), files.path(f"{name}.key"))
+    if version:
+        context.minimum_version = context.maximum_version = version
+    return context.wrap_socket(socket.create_connection(address, timeout=5), server_hostname="localhost")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_four_letter_commands_over_tls(files, server, version):
+    with wrapped(files, server.secure, version) as connection:
+        connection.sendall(b"conf")
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert f"secureClientPort={server.secure[1]}\n".encode() in answer
+
+
+def test_one_port_for_both(files, start):
+    both = start(store="p12", **{"client.portUnification": "true"})
+    with wrapped(files, both.address) as connection:
+        connection.sendall(b"ruok")
+        assert connection.recv(9) == b"imok"
+    with socket.create_connection(both.address, timeout=5) as connection:
+        connection.sendall(b"ruok")
+        assert connection.recv(9) == b"imok"
+
+
+@pytest.fixture
+def corral_only(options):
+    if options.server != "corral":
+        pytest.skip("corral's own way")
+
+
+def test_a_revoked_certificate_is_refused(files, start, corral_only):
+    checking = start(store="pem", flags=("--set", f"tls.crl_file={files.path('ca.crl')}"), **{"ssl.crl": "true"})
+    with wrapped(files, checking.secure, name="alice") as connection:
+        connection.sendall(b"ruok")
+        assert connection.recv(9) == b"imok"
+    # With TLS 1.3 the client hears of it after its own side of the handshake.
+    with pytest.raises(ssl.SSLError), wrapped(files, checking.secure, name="revoked") as connection:
+        connection.recv(9)
+    wait_until(lambda: "the client's certificate is revoked" in checking.log(), "the refusal is logged")
+
+
+def test_files_are_reloaded_at_sighup(files, start, kazoo, corral_only):
+    for name in ("server.pem", "server.jaas"):
+        files.write(f"old-{name}", (files.directory / name).read_text())
+    jaas = ("--set", f"security.sasl_jaas_file={files.path('old-server.jaas')}")
+    server = start(store="pem", flags=jaas, **{"ssl.keyStore.location": files.path("old-server.pem")})
+
+    def serial():
+        with wrapped(files, server.secure) as connection:
+            return connection.getpeercert()["serialNumber"]
+
+    def reload(line):
+        before = server.log().count(line)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.log().count(line) > before, "the reload is logged")
+
+    first = serial()
+    files.write("old-server.pem", "no key")
+    reload("certificates not reloaded, those in use stay")
+    assert serial() == first
+    files.sign("newer", "/CN=localhost")
+    files.write("old-server.pem", (files.directory / "newer.pem").read_text())
+    files.write("old-server.jaas", (files.directory / "server.jaas").read_text().replace(USERS["bob"], "another"))
+    reload("SASL users reloaded")
+    assert serial() != first
+    kazoo(server.address, **sasl("bob", "another")).get("/")
+    with pytest.raises(AuthFailedError):
+        kazoo(server.address, **sasl("bob", USERS["bob"])).get("/")
