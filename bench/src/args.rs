@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 
 use crate::limits::{RATE_MAX, RATE_MIN, SECONDS_MAX};
+use crate::tls::TlsArgs;
 
 /// The flags every sub-command has.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,6 +46,8 @@ pub(crate) struct CommonArgs {
     /// Print no progress on standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 /// Process ids as `--pid` has them: with commas between them, or with spaces as `pidof` prints them. Never empty.

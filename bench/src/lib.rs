@@ -27,6 +27,7 @@ mod run;
 mod scenario;
 mod stage;
 mod swarm;
+mod tls;
 mod worker;
 mod workload;
 

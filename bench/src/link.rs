@@ -4,18 +4,18 @@
 //! Owned by one client thread. Buffers grow only with what is in flight. Knows no xids and no sessions.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 
 use anyhow::{Context, Result};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 use crate::frames::Frames;
 use crate::limits::REPLY_BYTES_MAX;
+use crate::tls::Socket;
 
 /// A non-blocking socket with its two buffers.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) stream: TcpStream,
+    pub(crate) socket: Socket,
     /// Bytes to send; what lies before `sent` is gone.
     pub(crate) out: Vec<u8>,
     sent: usize,
@@ -28,10 +28,10 @@ pub(crate) struct Link {
 
 impl Link {
     /// Takes over a non-blocking socket that is being connected: epoll waits for it to become writable.
-    pub(crate) fn new(stream: TcpStream, now_ns: u64) -> Self {
+    pub(crate) fn new(socket: Socket, now_ns: u64) -> Self {
         let (last_sent_ns, last_received_ns) = (now_ns, now_ns);
         Self {
-            stream,
+            socket,
             out: Vec::new(),
             sent: 0,
             partial: Frames::default(),
@@ -46,7 +46,7 @@ impl Link {
         let all_sent = self.send(now_ns)?;
         if all_sent == self.awaits_write {
             let wanted = if all_sent { EpollFlags::EPOLLIN } else { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT };
-            epoll.modify(&self.stream, &mut EpollEvent::new(wanted, token)).context("epoll_ctl")?;
+            epoll.modify(&self.socket.stream, &mut EpollEvent::new(wanted, token)).context("epoll_ctl")?;
             self.awaits_write = !all_sent;
         }
         Ok(())
@@ -54,7 +54,7 @@ impl Link {
 
     fn send(&mut self, now_ns: u64) -> Result<bool> {
         while self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
+            match self.socket.write(&self.out[self.sent..]) {
                 Ok(bytes) => self.sent += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -64,13 +64,16 @@ impl Link {
         }
         self.out.clear();
         self.sent = 0;
-        Ok(true)
+        match self.socket.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            flushed => flushed.context("sending").map(|()| true),
+        }
     }
 
     /// Reads once. Returns the number of bytes now at the front of `scratch`; `Some(0)` if none came, `None` if the server
     /// has closed the connection.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Result<Option<usize>> {
-        match self.stream.read(scratch) {
+        match self.socket.read(scratch) {
             Ok(0) => Ok(None),
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(Some(0)),

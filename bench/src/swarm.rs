@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -16,11 +17,13 @@ use corral_wire::{ErrorCode, OpCode, Reader};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
+use rustls::ClientConfig;
 
 use crate::args::CommonArgs;
 use crate::frames::push_frame;
 use crate::limits::{EVENTS_MAX, SCRATCH_BYTES};
 use crate::link::Link;
+use crate::tls::Socket;
 
 /// So many other sockets are served between two looks at a favoured one.
 const FAVOUR_EVERY: usize = 8;
@@ -97,6 +100,7 @@ pub(crate) struct Swarm<T> {
     epoll: Epoll,
     peers: Vec<Peer<T>>,
     gone: Vec<usize>,
+    tls: Option<Arc<ClientConfig>>,
     start: Instant,
     scratch: Vec<u8>,
     ready: Vec<EpollEvent>,
@@ -115,6 +119,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create")?,
             peers: Vec::new(),
             gone: Vec::new(),
+            tls: args.tls.config()?,
             start,
             scratch: vec![0; SCRATCH_BYTES],
             ready: vec![EpollEvent::empty(); EVENTS_MAX],
@@ -134,11 +139,11 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
     /// Begins to open a session. Returns its number, which may be that of one that is over.
     pub(crate) fn open(&mut self, server: SocketAddr) -> Result<usize> {
         let begun_ns = self.now_ns();
-        let mut link = Link::new(begin_connect(server)?, begun_ns);
+        let mut link = Link::new(Socket::new(begin_connect(server)?, server, self.tls.as_ref())?, begun_ns);
         connect_request(&mut link.out, self.timeout_ms)?;
         let at = self.gone.pop().unwrap_or(self.peers.len());
         let wanted = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, at as u64);
-        self.epoll.add(&link.stream, wanted).context("epoll_ctl")?;
+        self.epoll.add(&link.socket.stream, wanted).context("epoll_ctl")?;
         let peer = Peer {
             server,
             link: Some(link),
@@ -287,7 +292,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         let peer = &mut self.peers[at];
         let Some(link) = &mut peer.link else { return Ok(()) };
         if peer.state == State::Connecting {
-            if let Some(error) = link.stream.take_error()? {
+            if let Some(error) = link.socket.stream.take_error()? {
                 return Err(error).with_context(|| unreachable(peer.server));
             }
             peer.state = State::Greeting;
@@ -334,7 +339,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         }
         let Some(since_ns) = closed_ns else { return Ok(()) };
         // The socket is closed at once: the server has answered and closes by itself.
-        self.epoll.delete(&link.stream).context("epoll_ctl")?;
+        self.epoll.delete(&link.socket.stream).context("epoll_ctl")?;
         (peer.link, peer.state) = (None, State::Closed);
         self.gone.push(at);
         take(Event { peer: at, what: What::Closed, at_ns: now_ns, since_ns, body: &[] })
