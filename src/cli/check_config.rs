@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
+use crate::cli::security;
 use crate::cli::serve::ConfigArguments;
 use crate::config::cores::{CorePlan, cpu_list};
-use crate::config::{self, Config, users};
+use crate::config::{self, Config, Loaded, users};
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::setup;
 use crate::net::tls::clients::ClientTls;
@@ -24,6 +25,9 @@ pub(crate) struct Arguments {
     /// Print a configuration file with every key at its default instead
     #[arg(long, conflicts_with = "reference")]
     template: bool,
+    /// Print the risks of the configuration instead, a line each; the exit code is 3 if there is one
+    #[arg(long, conflicts_with_all = ["reference", "template"])]
+    security: bool,
 }
 
 /// Prints the effective configuration, the reference or the template.
@@ -38,6 +42,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         return super::print(&config::template());
     }
     let loaded = arguments.config.load()?;
+    if arguments.security {
+        return judge(&loaded);
+    }
     setup::check_files(&loaded.config)?;
     ClientTls::configured(&loaded.config)?;
     users::read(&loaded.config.security)
@@ -53,6 +60,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         writeln!(text, "# warning: {warning}").expect("a String takes every write");
     }
     super::print(&text)
+}
+
+/// Prints the risks of a configuration.
+fn judge(loaded: &Loaded) -> Result<(), Fault> {
+    let risks = security::risks(loaded)?;
+    if risks.is_empty() {
+        return super::print("no risk found in the configuration; docs/security.md names the others\n");
+    }
+    let risks: Vec<String> = risks.iter().map(|risk| format!("risk: {risk}")).collect();
+    Err(Fault::new(ExitCode::Config, risks.join("\n")))
 }
 
 /// The plan as TOML comments, so that the whole output is a configuration file.

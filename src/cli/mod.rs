@@ -10,6 +10,7 @@ mod logging;
 mod names;
 mod protocol;
 mod rescue;
+mod security;
 mod serve;
 mod snapshot;
 mod version;
@@ -51,6 +52,7 @@ const CHECK_CONFIG_EXAMPLES: &str = "\
 Examples:
   corral check-config --config zoo.cfg                  effective values, and every problem
   corral check-config --template > corral.toml          a file with every key
+  corral check-config --config zoo.cfg --security       its risks, with a remedy each
   corral check-config --set limits.connections_max=10   try a value";
 
 const RESCUE_EXAMPLES: &str = "\

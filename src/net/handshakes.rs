@@ -3,6 +3,7 @@
 //! A plain thread with a runtime of its own: the private key and the certificates of clients cost no time of a shard. The number of
 //! handshakes at a time is limited, and each has a deadline. A client has no session and is served nothing before that.
 
+use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -70,7 +71,7 @@ impl Handshakes {
         let this = Rc::new(self);
         LocalSet::new().block_on(&runtime, async move {
             let permits = Arc::new(Semaphore::new(this.limits.at_once));
-            let lines = Rc::new(std::cell::RefCell::new(Allowance::of(LINES_PER_SECOND)));
+            let lines = Rc::new(RefCell::new(Allowance::of(LINES_PER_SECOND)));
             while let Ok((listener, speaks)) = listeners.recv_async().await {
                 let (this, permits, lines) = (Rc::clone(&this), Arc::clone(&permits), Rc::clone(&lines));
                 tokio::task::spawn_local(async move {
@@ -90,7 +91,7 @@ impl Handshakes {
         listener: TcpListener,
         speaks: Speaks,
         permits: Arc<Semaphore>,
-        lines: Rc<std::cell::RefCell<Allowance>>,
+        lines: Rc<RefCell<Allowance>>,
     ) -> io::Result<()> {
         const PAUSE: Duration = Duration::from_millis(100);
         listener.set_nonblocking(true)?;
@@ -141,6 +142,9 @@ impl Handshakes {
         let done = timeout(self.limits.deadline, handshake).await.map_err(|_| Failed::Late)?;
         let (stream, connection) = done.map_err(Failed::Tls)?.into_inner();
         let subject = identity(connection.peer_certificates());
+        if subject.is_none() && connection.peer_certificates().is_some() {
+            return Err(Failed::Tls(io::Error::other("the subject of the client's certificate cannot be parsed")));
+        }
         let stream = blocking(stream).map_err(Failed::Tls)?;
         let tls = Some(Box::new(Secured { connection, subject }));
         self.acceptor.lock().pass_on(shard, Accepted { stream, peer, entropy, tls });

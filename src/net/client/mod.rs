@@ -1,7 +1,8 @@
 //! The connections of one shard's clients: bytes in, bytes out, pause, resume, close.
 //!
-//! Lives on the shard's executor. A connection may be encrypted; its handshake was complete when it came here. Below it the sockets are served by a ring, or by the runtime where the kernel has no such ring. The
-//! shard's driver sees no difference, but for [`Clients::sleeps_in_ring`]. It decides nothing about a connection.
+//! Lives on the shard's executor. A connection may be encrypted; its handshake was complete before. Below it the sockets are served by a
+//! ring, or by the runtime where the kernel has no such ring. The shard's driver sees no difference, except
+//! [`Clients::sleeps_in_ring`]. It decides nothing about a connection.
 
 mod ring;
 mod socket;

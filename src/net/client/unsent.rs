@@ -12,7 +12,7 @@ pub(super) const PORTION: usize = 128;
 /// Of a portion, those that have waited longer, if there are as many.
 const LATE: usize = PORTION / 4;
 
-/// See the module.
+/// The order of clients with unsent bytes.
 #[derive(Debug, Default)]
 pub(super) struct Unsent {
     /// Of this turn, in the order they are to be sent.

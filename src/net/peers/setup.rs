@@ -66,12 +66,12 @@ pub(crate) fn settings(config: &Config, address: SocketAddr, incarnation: u64) -
 }
 
 /// Whether [`settings`] can use the files that the configuration names: the secret and those of TLS. For a look before
-/// anything is opened; a server that runs alone needs none of them.
+/// anything is opened; a server that runs alone needs none of them. Returns the TLS between servers.
 ///
 /// # Errors
 /// A `Config` fault that names the first file that cannot be used, and why.
-pub(crate) fn check_files(config: &Config) -> Result<(), Fault> {
-    config.own_member().map_or(Ok(()), |own| files(config, own).map(drop))
+pub(crate) fn check_files(config: &Config) -> Result<Option<Tls>, Fault> {
+    config.own_member().map_or(Ok(None), |own| files(config, own).map(|(tls, _)| tls))
 }
 
 fn files(config: &Config, own: &Member) -> Result<(Option<Tls>, Option<Arc<Secrets>>), Fault> {
