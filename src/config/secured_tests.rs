@@ -78,6 +78,7 @@ fn zoo_keys_of_authentication() {
     for (line, part) in [
         ("enforce.auth.schemes=x509", "no client is asked for a certificate"),
         ("enforce.auth.schemes=kerberos", "not a scheme"),
+        ("enforce.auth.schemes=sasl\nletAnySaslUserDoX=x", "is not served; name the users"),
     ] {
         let refused = security(&format!("enforce.auth.enabled=true\n{line}")).expect_err(line);
         assert!(refused.contains(part), "{refused}");
