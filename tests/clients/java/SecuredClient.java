@@ -1,5 +1,6 @@
 // Opens a session for each line of the input, all at once, and tells what came of it: the identities that the server knows, or why
-// there is no session. A line: NAME HOST:PORT KEY=VALUE ... with keys of ZKClientConfig. An answer: result NAME OUTCOME.
+// there is no session. A line: NAME LIMIT HOST:PORT KEY=VALUE ... with keys of ZKClientConfig, and the milliseconds
+// after which there is none. An answer: result NAME OUTCOME.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -16,7 +17,6 @@ import org.apache.zookeeper.client.ZKClientConfig;
 
 final class SecuredClient {
     private static final int SESSION_MS = 10_000;
-    private static final long CONNECT_LIMIT_MS = 6_000;
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
@@ -39,13 +39,13 @@ final class SecuredClient {
 
     private static String outcome(String[] words) {
         ZKClientConfig config = new ZKClientConfig();
-        for (int at = 2; at < words.length; at++) {
+        for (int at = 3; at < words.length; at++) {
             String[] pair = words[at].split("=", 2);
             config.setProperty(pair[0], pair[1]);
         }
         BlockingQueue<KeeperState> states = new LinkedBlockingQueue<>();
-        try (ZooKeeper client = new ZooKeeper(words[1], SESSION_MS, event -> states.add(event.getState()), config)) {
-            long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(CONNECT_LIMIT_MS);
+        try (ZooKeeper client = new ZooKeeper(words[2], SESSION_MS, event -> states.add(event.getState()), config)) {
+            long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(Long.parseLong(words[1]));
             KeeperState state = null;
             while (state != KeeperState.SyncConnected && state != KeeperState.AuthFailed) {
                 state = states.poll(end - System.nanoTime(), TimeUnit.NANOSECONDS);
