@@ -83,16 +83,6 @@ impl Socket {
         };
         Ok(Self { stream, tls: tls.map(connection).transpose()? })
     }
-
-    /// Sends encrypted bytes that wait. `WouldBlock` if the socket takes no more.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        if let Some(tls) = &mut self.tls {
-            while tls.wants_write() {
-                tls.write_tls(&mut self.stream)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Write for Socket {
@@ -106,8 +96,14 @@ impl Write for Socket {
         }
     }
 
+    /// Sends encrypted bytes that wait. `WouldBlock` if the socket takes no more.
     fn flush(&mut self) -> io::Result<()> {
-        Socket::flush(self)
+        if let Some(tls) = &mut self.tls {
+            while tls.wants_write() {
+                tls.write_tls(&mut self.stream)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -131,7 +127,7 @@ impl Read for Socket {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            match Socket::flush(self) {
+            match self.flush() {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 _ => {}
             }

@@ -47,8 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     }
     setup::check_files(&loaded.config)?;
     ClientTls::configured(&loaded.config)?;
-    users::read(&loaded.config.security)
-        .map_err(|sentence| Fault::new(ExitCode::Config, format!("SASL: {sentence}")))?;
+    users::configured(&loaded.config.security)?;
     let cpus = preflight::usable_cpus()?;
     let plan = loaded.core_plan(&cpus)?;
     let mut text = config::effective(&loaded);

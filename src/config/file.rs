@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Largest configuration file that is read, bytes.
@@ -35,7 +36,35 @@ pub(crate) enum FileCause {
 /// When the file cannot be read, or is larger than `FILE_BYTES_MAX`.
 pub(crate) fn read_text(path: &Path) -> Result<String, FileError> {
     let bytes = read_bytes(path).map_err(|cause| FileError { path: path.to_owned(), cause })?;
-    Ok(String::from_utf8(bytes).unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect()))
+    Ok(text_of(bytes))
+}
+
+/// The text of these bytes, as [`read_text`] takes it.
+pub(crate) fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect())
+}
+
+/// The bytes of a file with secrets, which only its owner may use.
+///
+/// # Errors
+/// Cause and remedy, for a message that shows the path before it.
+pub(crate) fn read_private(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let unreadable = |error: io::Error| format!("it cannot be read: {error}; name a file that this user may read");
+    let file = File::open(path).map_err(unreadable)?;
+    let meta = file.metadata().map_err(unreadable)?;
+    if !meta.is_file() {
+        return Err("it is no regular file; name a file with a secret".to_owned());
+    }
+    let mode = meta.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!("others than its owner may use it (mode {mode:04o}); chmod 600 {}", path.display()));
+    }
+    let mut bytes = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(format!("it is longer than {bytes_max} bytes; name a file with a secret"));
+    }
+    Ok(bytes)
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>, FileCause> {

@@ -6,7 +6,7 @@
 
 pub(crate) mod cores;
 mod ensemble;
-mod file;
+pub(crate) mod file;
 pub(crate) mod four_letter;
 mod jaas;
 mod keys;
@@ -27,7 +27,7 @@ mod zoo_tls;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub(crate) use keys::Config;
+pub(crate) use keys::{Config, Tls as TlsSection};
 pub(crate) use problem::Source;
 pub(crate) use reference::{effective, reference, template};
 pub(crate) use value::TransportChoice;

@@ -136,6 +136,11 @@ pub(crate) fn whole(value: &str) -> Result<i64, Rejection> {
     Ok(if negative { -number } else { number })
 }
 
+/// The items of a list with commas, without the empty ones.
+pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
 /// A truth value: `true` or `yes`, `false` or `no`.
 ///
 /// # Errors

@@ -2,20 +2,27 @@
 //!
 //! At the start and at a reload, on a thread that may block.
 
-use std::fs::metadata;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use corral_core::sasl::Users;
 
-use crate::config::file::read_text;
+use crate::config::file::{FILE_BYTES_MAX, read_private, read_text, text_of};
 use crate::config::jaas;
 use crate::config::keys::Security;
+use crate::exit::{ExitCode, Fault};
 
 /// The files that the configuration names.
 pub(crate) fn files(security: &Security) -> Vec<&Path> {
     let named = [&security.sasl_jaas_file, &security.sasl_users_file];
     named.into_iter().map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty()).collect()
+}
+
+/// The users as they are configured. `None` if no file is named.
+///
+/// # Errors
+/// As [`read`], as a `Config` fault.
+pub(crate) fn configured(security: &Security) -> Result<Option<Users>, Fault> {
+    read(security).map_err(|sentence| Fault::new(ExitCode::Config, format!("SASL: {sentence}")))
 }
 
 /// Reads the users. `None` if no file is named: then no mechanism is offered.
@@ -36,8 +43,8 @@ pub(crate) fn read(security: &Security) -> Result<Option<Users>, String> {
     }
     let path = &security.sasl_users_file;
     if !path.as_os_str().is_empty() {
-        let text = read_text(path).map_err(|error| format!("{error}; name a readable file of users"))?;
-        is_private(path)?;
+        let bytes = read_private(path, FILE_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = text_of(bytes);
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             match line.split_once(':') {
                 Some((name, password)) if !name.is_empty() && !password.is_empty() => users.add(name, password),
@@ -55,16 +62,4 @@ pub(crate) fn read(security: &Security) -> Result<Option<Users>, String> {
         return Err("the files of SASL users hold no user; add one".to_owned());
     }
     Ok(Some(users))
-}
-
-fn is_private(path: &Path) -> Result<(), String> {
-    const OTHERS: u32 = 0o077;
-    let path_shown = path.display();
-    let mode = metadata(path).map_err(|error| format!("{path_shown} cannot be read: {error}; name a readable file"))?;
-    let mode = mode.permissions().mode();
-    if mode & OTHERS != 0 {
-        let mode = mode & 0o777;
-        return Err(format!("{path_shown} has mode {mode:o}: others may use it; chmod 600 {path_shown}"));
-    }
-    Ok(())
 }

@@ -12,7 +12,7 @@ use crate::config::file::ReadFile;
 use crate::config::four_letter;
 use crate::config::keys;
 use crate::config::problem::{Draft, Source, nearest, shortened};
-use crate::config::properties::{self, Property, flag, port, whole};
+use crate::config::properties::{self, Property, flag, items, port, whole};
 use crate::config::value::{Raw, Rejection, every_address, resolve};
 use crate::config::zoo_auth;
 use crate::config::zoo_ensemble::{Found, is_membership, protection_meant};
@@ -262,8 +262,8 @@ fn clamped(draft: &mut Draft, zoo_key: &str, to: &str, number: i128, source: &So
 
 /// The words of the list that exist; the others are named in a warning, because ZooKeeper ignores them.
 fn four_letter_commands(value: &str, draft: &mut Draft, source: &Source) -> Vec<String> {
-    let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let (known, unknown): (Vec<&str>, Vec<&str>) = names.partition(|name| *name == "*" || four_letter::is_known(name));
+    let (known, unknown): (Vec<&str>, Vec<&str>) =
+        items(value).partition(|name| *name == "*" || four_letter::is_known(name));
     if !unknown.is_empty() {
         let shown: Vec<String> = unknown.iter().map(|name| shortened(name)).collect();
         draft.warn(format!("{}: no four-letter commands, ignored: {}", draft.place(source), shown.join(", ")));

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::problem::{Draft, Source};
-use crate::config::properties::{Property, flag};
+use crate::config::properties::{Property, flag, items};
 use crate::config::value::{Raw, Rejection};
 
 /// The keys of authentication.
@@ -24,7 +24,7 @@ impl Found {
         let is_enforced = self.is_on("enforce.auth.enabled", draft);
         let mut schemes: Vec<String> = Vec::new();
         if let Some((value, _)) = self.keys.get("enforce.auth.schemes").filter(|_| is_enforced.is_some()) {
-            schemes.extend(value.split(',').map(|scheme| scheme.trim().to_owned()).filter(|scheme| !scheme.is_empty()));
+            schemes.extend(items(value).map(str::to_owned));
         }
         if requires_sasl.is_some() {
             schemes.push("sasl".to_owned());

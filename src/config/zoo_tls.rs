@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::problem::{Draft, Source, shortened};
-use crate::config::properties::{Property, flag, port, whole};
+use crate::config::properties::{Property, flag, items, port, whole};
 use crate::config::tls::{CIPHER_SUITES, PROTOCOLS};
 use crate::config::value::{Raw, Rejection, every_address, resolve};
 
@@ -126,7 +126,8 @@ impl Found {
 
 /// Reads the suites that are served. A warning names the others.
 fn cipher_suites(value: &str, source: &Source, draft: &mut Draft) -> Result<(), Rejection> {
-    let (served, others): (Vec<_>, Vec<_>) = items(value).partition(|name| CIPHER_SUITES.contains(&name.as_str()));
+    let (served, others): (Vec<_>, Vec<_>) =
+        items(value).map(str::to_owned).partition(|name| CIPHER_SUITES.contains(&name.as_str()));
     if served.is_empty() {
         let remedy = format!("name some of {}", CIPHER_SUITES.join(", "));
         return Err(Rejection::new("none of the cipher suites is served", remedy));
@@ -141,12 +142,8 @@ fn cipher_suites(value: &str, source: &Source, draft: &mut Draft) -> Result<(), 
 
 const GIVE_PROTOCOLS: &str = "give TLSv1.2 or TLSv1.3";
 
-fn items(value: &str) -> impl Iterator<Item = String> {
-    value.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned)
-}
-
 fn protocols(value: &str) -> Result<Vec<String>, Rejection> {
-    let known: Vec<String> = items(value).filter(|name| PROTOCOLS.contains(&name.as_str())).collect();
+    let known: Vec<String> = items(value).filter(|name| PROTOCOLS.contains(name)).map(str::to_owned).collect();
     if known.is_empty() {
         return Err(Rejection::new(format!("{:?} names no protocol that is served", shortened(value)), GIVE_PROTOCOLS));
     }

@@ -4,7 +4,7 @@
 //! is on, or a plain thread of its own where no shard has a ring. It never reads from a connection.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::Ordering;
@@ -210,15 +210,25 @@ fn serve(shared: &SharedAcceptor, listener: &TcpListener) {
                     acceptor.pass_on(shard, accepted);
                 }
             }
-            Err(error) if error.kind() == ErrorKind::InvalidInput => return,
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-            Err(error) => {
-                const PAUSE: Duration = Duration::from_millis(100);
-                if let Some(times) = complaint.again(Instant::now()) {
-                    tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
-                }
-                std::thread::sleep(PAUSE);
+            Err(error) => match retry_after(&error, &mut complaint) {
+                Some(pause) => std::thread::sleep(pause),
+                None => return,
+            },
+        }
+    }
+}
+
+/// The pause after an accept that failed. `None` if the listener is shut down.
+pub(crate) fn retry_after(error: &io::Error, complaint: &mut Complaint) -> Option<Duration> {
+    const PAUSE: Duration = Duration::from_millis(100);
+    match error.kind() {
+        ErrorKind::InvalidInput => None,
+        ErrorKind::Interrupted | ErrorKind::ConnectionAborted => Some(Duration::ZERO),
+        _ => {
+            if let Some(times) = complaint.again(Instant::now()) {
+                tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
             }
+            Some(PAUSE)
         }
     }
 }

@@ -4,7 +4,7 @@
 //! handshakes at a time is limited, and each has a deadline. A client has no session and is served nothing before that.
 
 use std::cell::RefCell;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::gauges::Gauges;
-use crate::net::acceptor::{Accepted, Ended, Secured, SharedAcceptor};
+use crate::net::acceptor::{Accepted, Ended, Secured, SharedAcceptor, retry_after};
 use crate::net::tls::clients::{ClientTls, identity, why_failed};
 use crate::runtime::complaint::{Allowance, Complaint};
 
@@ -93,7 +93,6 @@ impl Handshakes {
         permits: Arc<Semaphore>,
         lines: Rc<RefCell<Allowance>>,
     ) -> io::Result<()> {
-        const PAUSE: Duration = Duration::from_millis(100);
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (mut complaint, begun) = (Complaint::default(), Instant::now());
@@ -101,13 +100,9 @@ impl Handshakes {
             let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(()),
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(error) => {
-                    if let Some(times) = complaint.again(Instant::now()) {
-                        tracing::warn!(times_so_far = times, "cannot accept a connection, trying again: {error}");
-                    }
-                    tokio::time::sleep(PAUSE).await;
+                    let Some(pause) = retry_after(&error, &mut complaint) else { return Ok(()) };
+                    tokio::time::sleep(pause).await;
                     continue;
                 }
             };

@@ -49,7 +49,7 @@ use crate::net::acceptor::{BACKLOG, Ended};
 use crate::net::client::Clients;
 use crate::net::peers::PeerConnections;
 use crate::net::peers::limits::STRANGERS_MAX;
-use crate::net::tls::certificates::{self, Certificates, Kept};
+use crate::net::tls::certificates::{self, Kept};
 use crate::net::tls::clients::ClientTls;
 use crate::node::accept::{Accepting, Listeners};
 use crate::node::ports::{Configured, Ports, bind};
@@ -138,12 +138,17 @@ struct Context {
 }
 
 impl Context {
-    /// Those of this server, as they are in use.
-    fn certificates(&self) -> Vec<Box<dyn Certificates>> {
-        let of_servers = self.connections.as_ref().and_then(|connections| connections.tls().cloned());
-        let of_servers = of_servers.map(|tls| Box::new(tls) as Box<dyn Certificates>);
-        let of_clients = self.tls.clone().map(|tls| Box::new(tls) as Box<dyn Certificates>);
-        of_servers.into_iter().chain(of_clients).collect()
+    /// The certificates of this server, with whether their files are watched.
+    fn certificates(&self) -> Vec<Kept> {
+        let Context { config, connections, tls, .. } = self;
+        let mut kept: Vec<Kept> = Vec::new();
+        if let Some(tls) = connections.as_ref().and_then(|connections| connections.tls()) {
+            kept.push((Box::new(tls.clone()), config.ensemble.tls_watch));
+        }
+        if let Some(tls) = tls {
+            kept.push((Box::new(tls.clone()), config.tls.watch));
+        }
+        kept
     }
 }
 
@@ -159,7 +164,7 @@ pub(crate) fn run(
 ) -> Result<(), Fault> {
     let clock = Clock::start();
     let address = config.server.client_addr;
-    let (tls, sasl_users) = (ClientTls::configured(&config)?, sasl_users(&config)?.map(Arc::new));
+    let (tls, sasl_users) = (ClientTls::configured(&config)?, users::configured(&config.security)?.map(Arc::new));
     let bound = |address| bind(address).map_err(|error| preflight::listen_fault(address, &error));
     let (listener, secure) = (bound(address)?, config.tls.client_addr.map(bound).transpose()?);
     let (incarnation, nonce_key) = (u64::from_le_bytes(random()?), random()?);
@@ -295,11 +300,6 @@ fn random<const BYTES: usize>() -> Result<[u8; BYTES], Fault> {
     Ok(bytes)
 }
 
-/// The users of SASL as they are configured.
-fn sasl_users(config: &Config) -> Result<Option<Users>, Fault> {
-    users::read(&config.security).map_err(|sentence| Fault::new(ExitCode::Config, format!("SASL: {sentence}")))
-}
-
 /// Starts every thread but the acceptor; gives the log thread, which ends last.
 fn start_threads(
     context: &Arc<Context>,
@@ -372,24 +372,17 @@ fn start_threads(
 
 /// Starts the thread that reads certificates and users of SASL again, if there are any.
 fn start_certificates(context: &Context, plan: &CorePlan, signals: &Signals) -> Result<(), Fault> {
-    let Context { config, connections, tls, .. } = context;
-    let mut kept: Vec<Kept> = Vec::new();
-    if let Some(tls) = connections.as_ref().and_then(|connections| connections.tls()) {
-        kept.push((Box::new(tls.clone()), config.ensemble.tls_watch));
-    }
-    if let Some(tls) = tls {
-        kept.push((Box::new(tls.clone()), config.tls.watch));
-    }
+    let kept = context.certificates();
     let has_users = context.sasl_users.is_some();
     if kept.is_empty() && !has_users {
         return Ok(());
     }
     let (asks, asked) = flume::bounded(1);
     signals.reload_by(asks);
-    let (security, shards) = (config.security.clone(), context.boxes.to_shards());
+    let (security, shards) = (context.config.security.clone(), context.boxes.to_shards());
     let reload_users = move || {
         let users = Arc::new(users::read(&security)?.unwrap_or_default());
-        // A shard that has ended serves nobody.
+        // A shard that has ended serves no client.
         shards.iter().for_each(|shard| drop(shard.send(ToShard::SaslUsers(Arc::clone(&users)))));
         Ok(())
     };
@@ -400,8 +393,8 @@ fn start_certificates(context: &Context, plan: &CorePlan, signals: &Signals) -> 
 /// Starts the thread that answers four-letter commands.
 fn start_words(context: &Arc<Context>, plan: &CorePlan) -> Result<(), Fault> {
     let Context { config, clock, boxes, .. } = &**context;
-    let facts =
-        Facts::new(config, *clock, Arc::clone(&context.gauges), context.connections.clone(), context.certificates());
+    let certificates = context.certificates().into_iter().map(|(one, _)| one).collect();
+    let facts = Facts::new(config, *clock, Arc::clone(&context.gauges), context.connections.clone(), certificates);
     let responder = FourLetterResponder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
     let inbox = boxes.four_letter.1.clone();
     start_pinned("four-letter", plan.control_cpu, move || responder.run(&inbox)).map(drop)

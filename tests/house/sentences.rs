@@ -265,7 +265,7 @@ fn hard_sentences_are_found() {
         [true, false]
     );
     let shown = messages(
-        "f(\"cannot read {path}: {error}; start\\n it\");\nx.expect(\"nobody\");\n#[cfg(test)]\nmod tests \"whoever\"",
+        "f(\"cannot read {path}: {error}; start\\n it\");\nx.expect(\"of an expect\");\n#[cfg(test)]\nmod tests \"of a test\"",
     );
     assert_eq!(shown, ["cannot read value", " value", " start.  it"]);
     assert_eq!(rules(&format!("// One{}.", " more".repeat(25))), [true]);

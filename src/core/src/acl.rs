@@ -48,11 +48,6 @@ pub fn digest_id(credentials: &[u8]) -> String {
     format!("{}:{hash}", String::from_utf8_lossy(user))
 }
 
-/// A text that cannot be guessed without the key; another one for each count.
-pub(crate) fn nonce(key: &[u8; 16], count: u64) -> String {
-    STANDARD.encode(Sha1::new().chain_update(key).chain_update(count.to_be_bytes()).finalize())
-}
-
 /// Schemes that an ACL may name only if they are switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schemes {

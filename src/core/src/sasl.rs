@@ -7,7 +7,10 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
+use sha1::Sha1;
 
 /// The realm, which is the server's name for clients too.
 const REALM: &str = "zk-sasl-md5";
@@ -71,6 +74,11 @@ pub(crate) struct Failed;
 pub(crate) struct Proven {
     pub(crate) user: String,
     pub(crate) proof: String,
+}
+
+/// A nonce that cannot be guessed without the key; another one for each count.
+pub(crate) fn nonce(key: &[u8; 16], count: u64) -> String {
+    STANDARD.encode(Sha1::new().chain_update(key).chain_update(count.to_be_bytes()).finalize())
 }
 
 /// The challenge that answers the client's first token, which is empty. A nonce is good for one exchange.

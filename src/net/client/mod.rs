@@ -243,16 +243,17 @@ impl Clients {
             self.with(conn, |client| {
                 let ToSend { bytes, ends } = to_send(conn);
                 let some = &bytes[..bytes.len().min(SEND_BYTES_MAX)];
-                let (mut count, mut last) = (some.len(), ends && some.len() == bytes.len());
-                if let Some(tls) = &mut client.tls {
-                    // The end of the connection is encrypted behind them.
-                    (count, last) = (tls.seal(some).len(), false);
-                    encrypted.push((sends.len(), conn));
-                }
+                // The end of an encrypted connection is sent behind the bytes, when it is closed.
+                let (count, last) = match &mut client.tls {
+                    Some(tls) => (tls.seal(some).len(), false),
+                    None => (some.len(), ends && some.len() == bytes.len()),
+                };
                 if count == 0 {
-                    encrypted.pop_if(|(at, _)| *at == sends.len());
                     client.writing = false;
                     return;
+                }
+                if client.tls.is_some() {
+                    encrypted.push((sends.len(), conn));
                 }
                 sends.push(Outgoing { place: client.place, bytes: some, last });
                 room = room.saturating_sub(count);

@@ -2,16 +2,15 @@
 //!
 //! At start, on the main thread. It starts nothing.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use corral_consensus::NodeId;
 use corral_peer::Secrets;
 
+use crate::config::file::read_private;
 use crate::config::members::Member;
 use crate::config::value::{Secret, resolve};
 use crate::config::{Config, Refused};
@@ -114,22 +113,7 @@ fn secrets(path: &Path) -> Result<Option<Arc<Secrets>>, Fault> {
 }
 
 fn secrets_of(path: &Path) -> Result<Secrets, String> {
-    let unreadable = |error: io::Error| format!("it cannot be read: {error}; name a file that this user may read");
-    let file = File::open(path).map_err(unreadable)?;
-    let meta = file.metadata().map_err(unreadable)?;
-    if !meta.is_file() {
-        return Err("it is no regular file; name a file with a secret".to_owned());
-    }
-    let mode = meta.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(format!("others than its owner may use it (mode {mode:04o}); chmod 600 {}", path.display()));
-    }
-    let mut text = Vec::new();
-    file.take(SECRET_FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > SECRET_FILE_BYTES_MAX {
-        return Err(format!("it is longer than {SECRET_FILE_BYTES_MAX} bytes; name a file with a secret"));
-    }
-    Secrets::of_text(&text).map_err(|error| error.to_string())
+    Secrets::of_text(&read_private(path, SECRET_FILE_BYTES_MAX)?).map_err(|error| error.to_string())
 }
 
 fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
@@ -153,6 +137,7 @@ fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 

@@ -29,7 +29,7 @@ use x509_parser::prelude::FromDer as _;
 use crate::net::peers::PeerAddress;
 use crate::net::tls::certificates::Certificates;
 use crate::net::tls::stores::{KeyAndChain, Store, read_pair, read_trust_store};
-use crate::net::tls::{Stamp, not_after};
+use crate::net::tls::{Stamp, expiry, key_fault};
 
 /// Names of a certificate that a message shows at most.
 const NAMES_SHOWN_MAX: usize = 8;
@@ -194,12 +194,9 @@ impl Current {
                 )
             })?;
         }
-        let expires = chain.iter().filter_map(|one| not_after(one)).min();
+        let expires = expiry(&chain);
         let (client, server, shown) = configs(chain, private, roots).map_err(|error| {
-            let what = match error {
-                rustls::Error::InconsistentKeys(_) => "the key belongs to another certificate".to_owned(),
-                error => error.to_string(),
-            };
+            let what = key_fault(&error);
             format!(
                 "{} and {} cannot be used: {what}; the key must be that of the first certificate",
                 cert.display(),
@@ -425,6 +422,7 @@ impl ServerCertVerifier for ChainVerifier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::tls::not_after;
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
     #[test]

@@ -3,7 +3,7 @@
 //! Made at the start, and again when the files are reloaded. A connection uses what was there when its handshake began. Resumption is
 //! by tickets, which die with a reload: the server stores no sessions.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -21,25 +21,11 @@ use x509_parser::prelude::FromDer as _;
 
 use super::certificates::Certificates;
 use super::stores::{KeyAndChain, Store, read_crls, read_key_store, read_trust_store};
-use super::{Stamp, not_after};
-use crate::config::Config;
+use super::{Stamp, expiry, key_fault};
 use crate::config::tls::is_served;
-use crate::config::value::{ClientAuth, Secret};
+use crate::config::value::ClientAuth;
+use crate::config::{Config, TlsSection as Settings};
 use crate::exit::{ExitCode, Fault};
-
-/// Settings of TLS for clients.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) key_store: Store,
-    pub(crate) trust_store: Store,
-    pub(crate) client_auth: ClientAuth,
-    /// `TLSv1.2`, `TLSv1.3`.
-    pub(crate) protocols: Vec<String>,
-    /// Names as IANA and Java have them; empty for all that are there.
-    pub(crate) cipher_suites: Vec<String>,
-    /// Empty for none.
-    pub(crate) crl_file: PathBuf,
-}
 
 /// TLS for clients. A clone is the same one.
 #[derive(Clone)]
@@ -57,17 +43,15 @@ struct Current {
     stamp: Stamp,
 }
 
-impl Settings {
-    fn stamp(&self) -> Stamp {
-        let files = [
-            &self.key_store.path,
-            &self.key_store.password_file,
-            &self.trust_store.path,
-            &self.trust_store.password_file,
-            &self.crl_file,
-        ];
-        Stamp::of(files.map(PathBuf::as_path))
-    }
+fn stamp(settings: &Settings) -> Stamp {
+    let files = [
+        &settings.key_store,
+        &settings.key_store_password_file,
+        &settings.trust_store,
+        &settings.trust_store_password_file,
+        &settings.crl_file,
+    ];
+    Stamp::of(files.map(PathBuf::as_path))
 }
 
 impl ClientTls {
@@ -79,17 +63,7 @@ impl ClientTls {
         if !is_served(config) {
             return Ok(None);
         }
-        let tls = &config.tls;
-        let store = |path: &Path, password: &Secret, file: &Path| Store::new(path, &password.0, file);
-        let settings = Settings {
-            key_store: store(&tls.key_store, &tls.key_store_password, &tls.key_store_password_file),
-            trust_store: store(&tls.trust_store, &tls.trust_store_password, &tls.trust_store_password_file),
-            client_auth: tls.client_auth,
-            protocols: tls.protocols.0.clone(),
-            cipher_suites: tls.cipher_suites.0.clone(),
-            crl_file: tls.crl_file.clone(),
-        };
-        let loaded = ClientTls::load(settings).map(Some);
+        let loaded = ClientTls::load(config.tls.clone()).map(Some);
         loaded.map_err(|sentence| Fault::new(ExitCode::Config, format!("[tls] {sentence}")))
     }
 
@@ -122,7 +96,7 @@ impl Certificates for ClientTls {
     }
 
     fn stamp(&self) -> Stamp {
-        self.0.settings.stamp()
+        stamp(&self.0.settings)
     }
 
     fn stamp_in_use(&self) -> Stamp {
@@ -138,23 +112,21 @@ impl Certificates for ClientTls {
 
 impl Current {
     fn read(settings: &Settings) -> Result<Current, String> {
-        let stamp = settings.stamp();
-        let path = &settings.key_store.path;
-        let KeyAndChain { chain, key } = read_key_store(path, &settings.key_store.password()?)?;
-        let provider = Arc::new(provider(&settings.cipher_suites)?);
+        let stamp = stamp(settings);
+        let path = &settings.key_store;
+        let store = Store::new(path, &settings.key_store_password.0, &settings.key_store_password_file);
+        let KeyAndChain { chain, key } = read_key_store(path, &store.password()?)?;
+        let provider = Arc::new(provider(&settings.cipher_suites.0));
         let verifier = verifier(settings, &provider)?;
-        let expires = chain.iter().filter_map(|one| not_after(one)).min();
+        let expires = expiry(&chain);
         let unusable = |error: rustls::Error| {
-            let what = match error {
-                rustls::Error::InconsistentKeys(_) => "the key belongs to another certificate".to_owned(),
-                error => error.to_string(),
-            };
+            let what = key_fault(&error);
             format!(
                 "{} cannot be used: {what}; the key must be RSA, ECDSA or Ed25519, and that of the first certificate",
                 path.display()
             )
         };
-        let protocols = protocols(&settings.protocols);
+        let protocols = protocols(&settings.protocols.0);
         let builder =
             ServerConfig::builder_with_provider(provider).with_protocol_versions(&protocols).map_err(|error| {
                 format!(
@@ -188,22 +160,14 @@ fn suite_name(suite: &rustls::SupportedCipherSuite) -> String {
     name.strip_prefix("TLS13_").map_or(name.clone(), |rest| format!("TLS_{rest}"))
 }
 
-/// The names of all cipher suites that can be configured.
-pub(crate) fn suite_names() -> Vec<String> {
-    default_provider().cipher_suites.iter().map(suite_name).collect()
-}
-
-fn provider(names: &[String]) -> Result<CryptoProvider, String> {
+/// The cipher suites of these names, in this order; all without one. The configuration refuses other names.
+fn provider(names: &[String]) -> CryptoProvider {
     let mut provider = default_provider();
-    if names.is_empty() {
-        return Ok(provider);
+    if !names.is_empty() {
+        provider.cipher_suites.retain(|suite| names.contains(&suite_name(suite)));
+        provider.cipher_suites.sort_by_key(|suite| names.iter().position(|name| *name == suite_name(suite)));
     }
-    provider.cipher_suites.retain(|suite| names.contains(&suite_name(suite)));
-    provider.cipher_suites.sort_by_key(|suite| names.iter().position(|name| *name == suite_name(suite)));
-    if provider.cipher_suites.is_empty() {
-        return Err(format!("tls.cipher_suites: none of them is served; name some of {}", suite_names().join(", ")));
-    }
-    Ok(provider)
+    provider
 }
 
 fn verifier(
@@ -213,8 +177,9 @@ fn verifier(
     if settings.client_auth == ClientAuth::None {
         return Ok(None);
     }
-    let path = &settings.trust_store.path;
-    let trusted = read_trust_store(path, &settings.trust_store.password()?)?;
+    let path = &settings.trust_store;
+    let store = Store::new(path, &settings.trust_store_password.0, &settings.trust_store_password_file);
+    let trusted = read_trust_store(path, &store.password()?)?;
     let mut roots = RootCertStore::empty();
     // As Java: a certificate that cannot be an authority may still be trusted itself.
     let (added, _) = roots.add_parsable_certificates(trusted.iter().cloned());
@@ -339,4 +304,18 @@ pub(crate) fn why_failed(error: &rustls::Error) -> String {
 /// The identity of a client's certificate: its subject in the form of ZooKeeper.
 pub(crate) fn identity(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
     super::subject::subject(certificates?.first()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tls::CIPHER_SUITES;
+
+    #[test]
+    fn every_cipher_suite_that_can_be_configured_is_served() {
+        let served: Vec<String> = default_provider().cipher_suites.iter().map(suite_name).collect();
+        assert_eq!(served, CIPHER_SUITES);
+        let chosen = [CIPHER_SUITES[8].to_owned(), CIPHER_SUITES[1].to_owned()];
+        assert_eq!(provider(&chosen).cipher_suites.iter().map(suite_name).collect::<Vec<_>>(), chosen);
+    }
 }

@@ -12,6 +12,7 @@ use std::fs::metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
@@ -27,6 +28,19 @@ impl Stamp {
             Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
         };
         Stamp(paths.into_iter().map(of).collect())
+    }
+}
+
+/// When the first certificate of a chain expires, Unix seconds; `None` if none can be parsed.
+pub(crate) fn expiry(chain: &[CertificateDer<'_>]) -> Option<i64> {
+    chain.iter().filter_map(|one| not_after(one)).min()
+}
+
+/// The reason why a key and its chain cannot be used.
+pub(crate) fn key_fault(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InconsistentKeys(_) => "the key belongs to another certificate".to_owned(),
+        error => error.to_string(),
     }
 }
 
