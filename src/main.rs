@@ -3,6 +3,7 @@
 //! The main thread only. It knows sub-commands and faults, nothing of the server.
 
 mod actor;
+mod audit;
 mod cli;
 mod config;
 mod control;

@@ -51,6 +51,8 @@ pub(crate) enum ToShard {
     PieceAsked { asker: Asker, command: FourLetter, from: usize },
     /// The answer to a word that a connection of this shard asked for.
     FourLetterAnswered { conn: ConnId, text: String },
+    /// The audit log has caught up: writes that were held for it go on.
+    WritesGoOn,
     /// The users of SASL were read again.
     SaslUsers(Arc<Users>),
     /// Answer what is under way, take nothing new, then close every connection.

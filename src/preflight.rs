@@ -65,6 +65,16 @@ pub(crate) fn check(config: &Config, plan: &CorePlan) -> Result<Host, Fault> {
     Ok(Host { connections_max, warnings })
 }
 
+/// From here on neither a crash nor another process of the same user shows the memory of this process.
+///
+/// # Errors
+/// An `Internal` fault if the kernel refuses.
+pub(crate) fn forbid_core_dumps() -> Result<(), Fault> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| Fault::new(ExitCode::Internal, format!("core dumps cannot be forbidden: {error}")))
+}
+
 /// The CPUs this process may run on, ascending.
 ///
 /// # Errors

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use corral_core::audit::Record;
 use corral_core::change::AppliedBatch;
 use corral_core::coordinator::Flow;
 use corral_core::ids::{ConnId, ShardId};
@@ -26,6 +27,7 @@ use glommio::timer::Timer;
 use crate::actor::consensus::Resident;
 use crate::actor::shard::closing::Closing;
 use crate::actor::taken::Taken;
+use crate::audit::AuditLog;
 use crate::messages::{Event, ToConsensus, ToFourLetter, ToShard, ToWriter};
 use crate::net::acceptor::{Accepted, Ended, SharedAcceptor};
 use crate::net::client::Clients;
@@ -49,6 +51,7 @@ pub(crate) struct ShardChannels {
     pub(crate) writer: flume::Sender<ToWriter>,
     pub(crate) four_letter: flume::Sender<ToFourLetter>,
     pub(crate) ended: flume::Sender<Ended>,
+    pub(crate) audit: Option<AuditLog>,
     /// The newest zxid that the view of any shard is at.
     pub(crate) applied: Arc<AtomicU64>,
     /// What this shard has applied.
@@ -164,6 +167,7 @@ impl ShardActor {
             ToShard::FourLetterAnswered { conn, text } => {
                 self.with(|shard, out| shard.answer_four_letter(now, conn, text.into_bytes(), out));
             }
+            ToShard::WritesGoOn => self.with(|shard, out| shard.hold_writes(now, false, out)),
             ToShard::SaslUsers(users) => self.shard.borrow_mut().set_sasl_users(users),
             ToShard::Drain => {
                 self.draining.set(true);
@@ -232,6 +236,9 @@ impl ShardActor {
             for garbage in out.garbage.drain(..) {
                 let _ = self.channels.writer.send(ToWriter::Drop(Garbage::Core(garbage)));
             }
+            if !out.audited.is_empty() {
+                self.audit(mem::take(&mut out.audited));
+            }
             // Sending may have led to more; otherwise the emptied lists go back with their capacity.
             let mut held = self.out.borrow_mut();
             if held.is_empty() {
@@ -245,6 +252,15 @@ impl ShardActor {
             && let Some(waker) = self.walker.take()
         {
             waker.wake();
+        }
+    }
+
+    fn audit(&self, records: Vec<Record>) {
+        if let Some(audit) = &self.channels.audit {
+            let is_held = audit.write(records);
+            if is_held {
+                self.shard.borrow_mut().hold_writes(self.clock.now(), true, &mut self.out.borrow_mut());
+            }
         }
     }
 

@@ -116,5 +116,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         tracing::warn!("{warning}");
     }
     config.limits.connections_max = host.connections_max;
+    if config.has_secrets() {
+        preflight::forbid_core_dumps()?;
+    }
     node::run(config, &plan, peers_at, &signals)
 }

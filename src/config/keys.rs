@@ -5,7 +5,7 @@
 //! here.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use corral_peer::ClusterName;
 
@@ -13,8 +13,8 @@ use crate::config::cores::CoreRow;
 use crate::config::four_letter::FourLetterCommands;
 use crate::config::members::Members;
 use crate::config::value::{
-    ClientAuth, ConsensusPlacement, Field, Limits, LogLevel, Names, OnClientAddr, Raw, Rejection, Secret, Text,
-    TransportChoice,
+    AuditFormat, ClientAuth, ConsensusPlacement, DigestAlgorithm, Field, HIDDEN, Limits, LogLevel, Names, OnClientAddr,
+    Raw, Rejection, Secret, Text, TransportChoice, WhenFull,
 };
 
 /// One configuration key.
@@ -393,7 +393,12 @@ sections! {
     security: Security {
         /// No ACL is ever checked.
         skip_acl: bool = false, NONE, "";
-        /// The superuser's digest, `super:` and the base64 SHA-1 as ZooKeeper's DigestAuthenticationProvider prints it.
+        /// Clients may authenticate with the scheme `digest`, and ACLs may name it. Otherwise such an `auth` packet closes the
+        /// connection, and such an ACL is refused (INVALIDACL).
+        digest_scheme: bool = true, NONE, "";
+        /// The hash of digests in ACLs. After a change the digests in the tree match no password.
+        digest_algorithm: DigestAlgorithm = DigestAlgorithm::Sha1, NONE, "";
+        /// The superuser's digest, `super:` and the base64 hash as ZooKeeper's DigestAuthenticationProvider prints it.
         /// Empty = none.
         super_digest: Secret = Secret::default(), NONE, "";
         /// Schemes of which every client must prove one: `digest`, `sasl`, `x509`. Every request before that,
@@ -421,6 +426,26 @@ sections! {
         x509_acls: bool = false, NONE, "";
         /// The superuser's certificate: its subject as ZooKeeper writes it, such as `CN=admin,O=Example,C=DE`. Empty = none.
         x509_super_user: Text = Text::default(), NONE, "";
+    }
+    /// The audit log: a line for each write of a client, with its user and result. Ephemeral znodes that are deleted
+    /// with their session have a line as well.
+    audit: Audit {
+        /// The audit log is written.
+        enabled: bool = false, NONE, "";
+        /// The file. Empty = `audit.log` in `server.data_dir`. At SIGHUP it is opened again, so that another
+        /// program can move it away.
+        file: PathBuf = PathBuf::new(), NONE, "";
+        /// `zookeeper`: the lines of ZooKeeper's audit log, the time in UTC. `json`: an object a line.
+        format: AuditFormat = AuditFormat::ZooKeeper, NONE, "";
+        /// At this size the file is renamed to `FILE.1`, `FILE.1` to `FILE.2`, and so on, and a new file begins. 0 = at no size.
+        file_bytes_max: u64 = 10 * MIB, range(0, 1024 * GIB), "bytes";
+        /// Full files that are kept. Older ones are removed.
+        files_retained: u16 = 10, range(1, 1000), "";
+        /// Bytes of memory for records that are not written yet.
+        queue_bytes_max: u64 = 16 * MIB, range(64 * KIB, 4 * GIB), "bytes";
+        /// Policy for `queue_bytes_max`, which is reached if the disk is slow or full. `hold`: clients' writes wait until the
+        /// log is written, and reads are served. `drop`: records are dropped, and `zk_audit_dropped` counts them.
+        when_full: WhenFull = WhenFull::Hold, NONE, "";
     }
     /// Threads and their timing. The defaults are measured. Change them only with a measurement.
     runtime: Runtime {
@@ -453,6 +478,27 @@ sections! {
         /// The watchdog ends the process when a core made no progress and was asleep for this long. Never
         /// while it works. Above `runtime.watchdog_frozen_ms`.
         watchdog_exit_ms: u32 = 10_000, range(200, 3_600_000), "ms";
+    }
+}
+
+impl Config {
+    /// Whether the process holds a secret of the operator: a password, a private key or the secret of an ensemble.
+    pub(crate) fn has_secrets(&self) -> bool {
+        let files = [
+            &self.tls.key_store,
+            &self.ensemble.tls_key,
+            &self.ensemble.secret_file,
+            &self.security.sasl_jaas_file,
+            &self.security.sasl_users_file,
+        ];
+        KEYS.iter().any(|key| (key.show)(self) == HIDDEN) || files.iter().any(|file| !file.as_os_str().is_empty())
+    }
+}
+
+impl Audit {
+    /// The file, with this directory of data.
+    pub(crate) fn path(&self, data_dir: &Path) -> PathBuf {
+        if self.file.as_os_str().is_empty() { data_dir.join("audit.log") } else { self.file.clone() }
     }
 }
 

@@ -109,6 +109,7 @@ fn zoo_section(page: &mut String) {
                 format!("`{to}`")
             }
             Rule::Number { to, scale, .. } => format!("`{to}`, times {scale}"),
+            Rule::DigestAlgorithm => "`security.digest_algorithm`".to_owned(),
             Rule::Positive { to } => format!("`{to}`, true when above 0"),
             Rule::ClientPort => "port of `server.client_addr`".to_owned(),
             Rule::ClientAddress => "address of `server.client_addr`".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::value::{ClientAuth, OnClientAddr};
+use super::value::{ClientAuth, DigestAlgorithm, OnClientAddr};
 use super::*;
 
 fn load_zoo(text: &str, overrides: &[Override]) -> Result<Loaded, String> {
@@ -75,9 +75,17 @@ fn zoo_keys_of_authentication() {
     assert_eq!((&*found.sasl_super_password.0, &*found.sasl_jaas_section.0), ("pw", "ZK"));
     assert_eq!(security("sessionRequireClientSASLAuth=true").expect("it is good").enforce_schemes.0, ["sasl"]);
     assert!(security("enforce.auth.schemes=sasl").expect("it is not enabled").enforce_schemes.0.is_empty());
+    for (name, hash) in
+        [("SHA", DigestAlgorithm::Sha1), ("sha256", DigestAlgorithm::Sha256), ("SHA3-512", DigestAlgorithm::Sha3_512)]
+    {
+        let found = security(&format!("DigestAuthenticationProvider.digestAlg={name}")).expect("it is a hash");
+        assert_eq!(found.digest_algorithm, hash);
+    }
+    assert!(security("DigestAuthenticationProvider.digestAlg=MD5").is_err());
     for (line, part) in [
         ("enforce.auth.schemes=x509", "no client is asked for a certificate"),
         ("enforce.auth.schemes=kerberos", "not a scheme"),
+        ("enforce.auth.schemes=digest\nDigestAuthenticationProvider.enabled=false", "there is no digest scheme"),
         ("enforce.auth.schemes=sasl\nletAnySaslUserDoX=x", "is not served; name the users"),
     ] {
         let refused = security(&format!("enforce.auth.enabled=true\n{line}")).expect_err(line);

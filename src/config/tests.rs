@@ -433,7 +433,7 @@ fn zoo_keys_that_demand_protection_end_the_start() {
         ("secureClientPortAddress=0.0.0.0", "secureClientPortAddress"),
         ("authProvider.1=com.example.Own", "authProvider.1"),
         ("ensembleAuthName=blue", "ensembleAuthName"),
-        ("audit.enable=true", "audit.enable"),
+        ("audit.impl.class=com.example.Own", "audit.impl.class"),
         // As a system property would be named, and as a slip of the hand has it.
         ("zookeeper.requireClientAuthScheme=sasl", "zookeeper.requireClientAuthScheme"),
         ("zookeeper.ssl.clientAuth=need", "zookeeper.ssl.clientAuth"),

@@ -92,6 +92,9 @@ fn check_schemes(draft: &mut Draft) {
     let mut problem = |reason: String, remedy: &str| draft.problem(&source, KEY, Rejection::new(reason, remedy));
     for scheme in &security.enforce_schemes.0 {
         match scheme.as_str() {
+            "digest" if !security.digest_scheme => {
+                problem("there is no digest scheme".to_owned(), "set security.digest_scheme = true");
+            }
             "digest" | "ip" => {}
             "sasl" if !files(security).is_empty() => {}
             "sasl" => problem(

@@ -411,6 +411,44 @@ word_choice! {
 }
 
 word_choice! {
+    /// Hashes of digests, by Java's names.
+    DigestAlgorithm {
+        /// ZooKeeper's default.
+        Sha1 = "SHA1",
+        /// SHA-2 of 256 bits.
+        Sha256 = "SHA-256",
+        /// SHA-2 of 384 bits.
+        Sha384 = "SHA-384",
+        /// SHA-2 of 512 bits.
+        Sha512 = "SHA-512",
+        /// SHA-3 of 256 bits.
+        Sha3_256 = "SHA3-256",
+        /// SHA-3 of 512 bits.
+        Sha3_512 = "SHA3-512",
+    }
+}
+
+word_choice! {
+    /// The lines of the audit log.
+    AuditFormat {
+        /// As ZooKeeper writes them.
+        ZooKeeper = "zookeeper",
+        /// A JSON object each.
+        Json = "json",
+    }
+}
+
+word_choice! {
+    /// Policy for an audit log that is not written fast enough.
+    WhenFull {
+        /// Writes of clients wait.
+        Hold = "hold",
+        /// Records are dropped.
+        Drop = "drop",
+    }
+}
+
+word_choice! {
     /// How clients' sockets are served.
     TransportChoice {
         /// By a ring where the kernel can, else by the runtime's sockets.

@@ -142,6 +142,10 @@ fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered
             draft.assign(to, &Raw::Text(value.clone()), source.clone(), key);
             Ok(())
         }
+        Some(Rule::DigestAlgorithm) => {
+            draft.assign("security.digest_algorithm", &Raw::Text(hash_name(value)), source.clone(), key);
+            Ok(())
+        }
         Some(Rule::Words { to }) => {
             let list = four_letter_commands(value, draft, &source);
             draft.assign(to, &Raw::List(list), source.clone(), key);
@@ -311,4 +315,14 @@ fn listed(what: &str, keys: &[String]) -> Option<String> {
     let named = keys.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if keys.len() > NAMED_MAX { format!(", and {} more", keys.len() - NAMED_MAX) } else { String::new() };
     (!keys.is_empty()).then(|| format!("{what}: {named}{more}"))
+}
+
+/// The first of Java's names of a hash: it also knows `SHA`, and SHA-2 without the hyphen, in any case.
+fn hash_name(name: &str) -> String {
+    let name = name.to_ascii_uppercase();
+    match name.as_str() {
+        "SHA" | "SHA-1" => "SHA1".to_owned(),
+        "SHA256" | "SHA384" | "SHA512" => name.replace("SHA", "SHA-"),
+        _ => name,
+    }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Rule {
     Flag { to: &'static str },
     /// Taken as it is.
     Text { to: &'static str },
+    /// Java's name of a hash, for `security.digest_algorithm`.
+    DigestAlgorithm,
     /// Comma-separated four-letter commands.
     Words { to: &'static str },
     /// Port part of `server.client_addr`.
@@ -117,11 +119,8 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("standaloneEnabled", Rule::Flag { to: "features.two_voters" }),
     ("skipACL", Rule::Flag { to: "security.skip_acl" }),
     ("DigestAuthenticationProvider.superDigest", Rule::Text { to: "security.super_digest" }),
-    (
-        "DigestAuthenticationProvider.digestAlg",
-        Rule::Only { value: "SHA1", reason: "digests are made with SHA-1 here" },
-    ),
-    ("DigestAuthenticationProvider.enabled", Rule::Only { value: "true", reason: "the digest scheme is always there" }),
+    ("DigestAuthenticationProvider.digestAlg", Rule::DigestAlgorithm),
+    ("DigestAuthenticationProvider.enabled", Rule::Flag { to: "security.digest_scheme" }),
     ("dynamicConfigFile", Rule::DynamicFile),
     ("forceSync", Rule::Only { value: "yes", reason: DURABILITY }),
     ("enforce.auth.enabled", Rule::Enforce("true: `security.enforce_schemes` is the list of `enforce.auth.schemes`")),
@@ -164,12 +163,12 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("localSessionsEnabled", Rule::EnsembleOnly),
     ("localSessionsUpgradingEnabled", Rule::EnsembleOnly),
     ("readonlymode.enabled", Rule::Flag { to: "ensemble.read_only" }),
+    ("audit.enable", Rule::Flag { to: "audit.enabled" }),
     (
-        "audit.enable",
-        Rule::Demand {
-            off: OFF,
-            what: "a log of every write and its user",
-            remedy: "remove the line, if no system relies on that log",
+        "audit.impl.class",
+        Rule::Only {
+            value: "org.apache.zookeeper.audit.Slf4jAuditLogger",
+            reason: "the audit log is a file here, see `audit.file` and `audit.format`",
         },
     ),
     ("emulate353TTLNodes", Rule::NotOffered),
@@ -293,6 +292,7 @@ impl Rule {
             | Rule::Text { to }
             | Rule::Words { to } => Some(to),
             Rule::ClientPort | Rule::ClientAddress => Some("server.client_addr"),
+            Rule::DigestAlgorithm => Some("security.digest_algorithm"),
             Rule::AuthProvider
             | Rule::DynamicFile
             | Rule::Demand { .. }

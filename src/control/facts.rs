@@ -11,6 +11,7 @@ use corral_core::ids::WallMillis;
 use corral_core::report::{Configured, Moment, PeerFacts, ServerFacts};
 use corral_wire::fourletter::FourLetter;
 
+use crate::audit::AuditLog;
 use crate::config::Config;
 use crate::gauges::Gauges;
 use crate::net::acceptor::BACKLOG;
@@ -33,6 +34,7 @@ pub(crate) struct Facts {
     configured: Configured,
     connections: Option<Arc<PeerConnections>>,
     certificates: Vec<Box<dyn Certificates>>,
+    audit: Option<AuditLog>,
 }
 
 impl Facts {
@@ -42,6 +44,7 @@ impl Facts {
         gauges: Arc<Gauges>,
         connections: Option<Arc<PeerConnections>>,
         certificates: Vec<Box<dyn Certificates>>,
+        audit: Option<AuditLog>,
     ) -> Facts {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (data_dir, log_dir) = (absolute(&config.server.data_dir), absolute(&config.server.log_dir));
@@ -61,7 +64,7 @@ impl Facts {
             members: None,
         };
         let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
-        Facts { clock, started, gauges, data_dir, log_dir, configured, connections, certificates }
+        Facts { clock, started, gauges, data_dir, log_dir, configured, connections, certificates, audit }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -108,6 +111,7 @@ impl Facts {
                 facts.quorum = self.gauges.quorum();
                 facts.handshakes_failed = self.gauges.handshakes_failed.load(Ordering::Relaxed);
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
+                facts.audit = self.audit.as_ref().map(AuditLog::facts);
                 facts.syncs = self.gauges.syncs.timing();
                 facts.snapshots = self.gauges.snapshots.timing();
                 facts.certificate_expires = self.certificates.iter().filter_map(|one| one.expires()).min();

@@ -166,8 +166,14 @@ mod tests {
     fn an_answer_that_is_ready_is_not_under_way() {
         let bell = Bell::new().expect("a file can be opened");
         let ((shard, inbox), (consensus, _leader)) = (mailbox(&bell), mailbox(&bell));
-        let facts =
-            Facts::new(&Config::default(), Clock::start(), std::sync::Arc::new(Gauges::default()), None, Vec::new());
+        let facts = Facts::new(
+            &Config::default(),
+            Clock::start(),
+            std::sync::Arc::new(Gauges::default()),
+            None,
+            Vec::new(),
+            None,
+        );
         let responder = FourLetterResponder::new(vec![shard], consensus, facts);
         let (asking, asked) = flume::unbounded();
         let clients = 3 * LONG_MAX;

@@ -4,7 +4,7 @@
 //! Any thread may ask how long the server has been told to stop. It does not know what a stop takes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use crate::exit::{ExitCode, Fault};
 use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
 
-/// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for a snapshot, SIGHUP has the
-/// certificates read again.
+/// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for a snapshot, SIGHUP has
+/// files read or opened again.
 #[derive(Clone)]
 pub(crate) struct Signals {
     heard: Arc<Heard>,
@@ -30,8 +30,8 @@ struct Heard {
     stops: AtomicU32,
     first_stop: OnceLock<Instant>,
     actor: OnceLock<Post<ToConsensus>>,
-    /// To the thread that reads certificates, if there are any.
-    certificates: OnceLock<flume::Sender<()>>,
+    /// Called at SIGHUP. None of them waits.
+    reloads: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
 impl Signals {
@@ -70,9 +70,9 @@ impl Signals {
         }
     }
 
-    /// From here on this one is told when certificates are to be read again.
-    pub(crate) fn reload_by(&self, certificates: flume::Sender<()>) {
-        assert!(self.heard.certificates.set(certificates).is_ok(), "one thread reads them");
+    /// From here on this is called at SIGHUP too. It must not wait.
+    pub(crate) fn reload_by(&self, reload: impl Fn() + Send + 'static) {
+        self.heard.reloads().push(Box::new(reload));
     }
 
     /// Whether the server was told to stop.
@@ -110,11 +110,15 @@ impl Heard {
     }
 
     fn reload(&self) {
-        match self.certificates.get() {
-            // If it is full, what was asked for is still to be done.
-            Some(certificates) => drop(certificates.try_send(())),
-            None => tracing::info!("SIGHUP: this server has no certificates that could be read again"),
+        let reloads = self.reloads();
+        if reloads.is_empty() {
+            tracing::info!("SIGHUP: this server has no file that could be read or opened again");
         }
+        reloads.iter().for_each(|reload| reload());
+    }
+
+    fn reloads(&self) -> MutexGuard<'_, Vec<Box<dyn Fn() + Send>>> {
+        self.reloads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pass_on(&self, event: Event) {

@@ -10,6 +10,7 @@ pub(crate) mod ports;
 pub(crate) mod recovery;
 mod replay;
 pub(crate) mod rescue;
+mod shards;
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,14 +21,12 @@ use std::thread;
 use std::time::Duration;
 
 use corral_core::ids::ShardId;
-use corral_core::limits::ShardLimits;
 use corral_core::sasl::Users;
 use corral_core::shard::{Shard, ShardConfig};
-use corral_core::shared::Text;
 use corral_core::view::View;
 use corral_engine::{CorruptState, Engine, Event, Finding, Moved, StoredServers, ToLog};
 use corral_storage::MmapDisk;
-use corral_wire::fourletter::FourLetter;
+use socket2::Socket;
 
 use crate::actor::consensus::{ConsensusActor, ConsensusChannels, Resident};
 use crate::actor::log_thread::{self, LogKeeper};
@@ -36,6 +35,7 @@ use crate::actor::shard::{ShardActor, ShardChannels};
 use crate::actor::snapshot_receiver;
 use crate::actor::snapshot_writer::{self, SnapshotSettings};
 use crate::actor::taken::Taken;
+use crate::audit::AuditLog;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::config::users;
@@ -126,6 +126,7 @@ struct Context {
     /// To clients.
     tls: Option<ClientTls>,
     sasl_users: Option<Arc<Users>>,
+    audit: Option<AuditLog>,
     /// Random bytes for nonces.
     nonce_key: [u8; 16],
     /// Where the membership is remembered, and the one of before this start.
@@ -203,6 +204,7 @@ pub(crate) fn run(
         let configured = || StoredServers { servers: ensemble::servers(&config), version: 0 };
         gauges.show_members(remembered.clone().unwrap_or_else(configured));
     }
+    let audit = AuditLog::start(&config, clock, plan.control_cpu)?;
     let taken = (0..shards).map(|_| Taken::default()).collect();
     let context = Arc::new(Context {
         config,
@@ -213,26 +215,47 @@ pub(crate) fn run(
         connections,
         tls,
         sasl_users,
+        audit,
         nonce_key,
         disk,
         remembered,
         applied,
         taken,
     });
-    start_certificates(&context, plan, signals)?;
-    let log_thread = start_threads(&context, plan, recovery, signals)?;
+    let outcome = serve(&context, plan, recovery, signals, (listener, secure));
+    context.audit.iter().for_each(AuditLog::end);
+    outcome
+}
+
+/// Starts everything, opens the ports `clients` and `secure`, and waits for the end.
+fn serve(
+    context: &Arc<Context>,
+    plan: &CorePlan,
+    recovery: Recovery,
+    signals: &Signals,
+    (clients, secure): (Socket, Option<Socket>),
+) -> Result<(), Fault> {
+    start_certificates(context, plan, signals)?;
+    if let Some(audit) = context.audit.clone() {
+        let (shards, reopened) = (context.boxes.to_shards(), audit.clone());
+        audit.release_by(move || shards.iter().for_each(|shard| drop(shard.send(ToShard::WritesGoOn))));
+        signals.reload_by(move || reopened.reopen());
+    }
+    let log_thread = start_threads(context, plan, recovery, signals)?;
     let ring = wait_until_up(&context.boxes, plan.executors.len())?;
-    let bound = listener.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
+    let address = context.config.server.client_addr;
+    let bound = clients.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
     context.gauges.client_port.store(bound.port(), Ordering::Relaxed);
-    start_words(&context, plan)?;
+    start_words(context, plan)?;
     signals.pass_on_to(context.boxes.consensus.0.clone());
     if !signals.is_to_stop() {
-        listener.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
-        let listeners = Listeners { clients: listener.into(), secure: secure.map(|socket| socket.into()) };
-        accept(&context, plan, listeners, ring)?;
+        clients.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
+        let listeners = Listeners { clients: clients.into(), secure: secure.map(|socket| socket.into()) };
+        accept(context, plan, listeners, ring)?;
         tracing::info!(address = %bound, shards = plan.shards(), "serving");
+        context.audit.iter().for_each(AuditLog::started);
     }
-    ended(&context, log_thread)
+    ended(context, log_thread)
 }
 
 /// Waits for the one message that says how the server ends.
@@ -378,7 +401,10 @@ fn start_certificates(context: &Context, plan: &CorePlan, signals: &Signals) -> 
         return Ok(());
     }
     let (asks, asked) = flume::bounded(1);
-    signals.reload_by(asks);
+    // If it is full, what was asked for is still to be done.
+    signals.reload_by(move || {
+        let _ = asks.try_send(());
+    });
     let (security, shards) = (context.config.security.clone(), context.boxes.to_shards());
     let reload_users = move || {
         let users = Arc::new(users::read(&security)?.unwrap_or_default());
@@ -394,7 +420,14 @@ fn start_certificates(context: &Context, plan: &CorePlan, signals: &Signals) -> 
 fn start_words(context: &Arc<Context>, plan: &CorePlan) -> Result<(), Fault> {
     let Context { config, clock, boxes, .. } = &**context;
     let certificates = context.certificates().into_iter().map(|(one, _)| one).collect();
-    let facts = Facts::new(config, *clock, Arc::clone(&context.gauges), context.connections.clone(), certificates);
+    let facts = Facts::new(
+        config,
+        *clock,
+        Arc::clone(&context.gauges),
+        context.connections.clone(),
+        certificates,
+        context.audit.clone(),
+    );
     let responder = FourLetterResponder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
     let inbox = boxes.four_letter.1.clone();
     start_pinned("four-letter", plan.control_cpu, move || responder.run(&inbox)).map(drop)
@@ -466,69 +499,20 @@ fn shard_links(context: &Context, shard: ShardId) -> ShardChannels {
         writer: boxes.writer.0.clone(),
         four_letter: boxes.four_letter.0.clone(),
         ended: boxes.ended.0.clone(),
+        audit: context.audit.clone(),
         applied: Arc::clone(&context.applied),
         taken: context.taken[usize::from(shard.0)].clone(),
     }
 }
 
 fn shard_config(context: &Context, shard: ShardId) -> ShardConfig {
-    let Config { server, ensemble, sessions, limits, commands, features, security, .. } = &context.config;
-    let timeout = |ms: u32| i32::try_from(ms).unwrap_or(i32::MAX);
-    let shards = context.boxes.to_shards().len();
-    // Clients of a read-only server ask all others with `isro` whether they may write there.
-    let allowed = |word: &&FourLetter| {
-        **word == FourLetter::Isro && ensemble.read_only
-            || commands.four_letter_whitelist.allows(word.name().as_bytes())
-    };
     ShardConfig {
         shard,
-        server: server.server_id,
         incarnation: context.incarnation,
-        session_timeout_min_ms: timeout(sessions.timeout_min_ms),
-        session_timeout_max_ms: timeout(sessions.timeout_max_ms),
-        sessionless_timeout_ms: u64::from(sessions.sessionless_timeout_ms),
-        whitelist: FourLetter::ALL.iter().filter(allowed).copied().collect(),
-        super_digest: Some(&security.super_digest.0)
-            .filter(|digest| !digest.is_empty())
-            .map(|text| Text::from(&**text)),
-        x509_super: Some(&security.x509_super_user.0)
-            .filter(|subject| !subject.is_empty())
-            .map(|text| Text::from(&**text)),
-        skip_acl: security.skip_acl,
-        enforce_schemes: security.enforce_schemes.0.iter().map(|scheme| Text::from(&**scheme)).collect(),
         sasl_users: context.sasl_users.clone(),
-        sasl_super_users: security.sasl_super_users.0.iter().map(|name| Text::from(&**name)).collect(),
-        allow_sasl_failed: security.allow_sasl_failed_clients,
         nonce_key: context.nonce_key,
-        keeper_extensions: features.keeper_extensions,
-        read_only: ensemble.read_only,
-        linearizable: ensemble.linearizable_reads,
-        limits: ShardLimits {
-            frame_bytes_max: limits.frame_bytes_max as usize,
-            requests_in_flight_per_connection_max: limits.requests_in_flight_per_connection_max as usize,
-            reply_buffer_bytes_soft_max: limits.reply_buffer_bytes_soft_max as usize,
-            reply_buffer_bytes_hard_max: limits.reply_buffer_bytes_hard_max as usize,
-            inflight_bytes_per_shard_max: usize::try_from(limits.inflight_bytes_per_shard_max).unwrap_or(usize::MAX),
-            watches_per_connection_max: limits.watches_per_connection_max as usize,
-            watch_bytes_per_connection_max: limits.watch_bytes_per_connection_max as usize,
-            watch_bytes_total_max: usize::try_from(limits.watch_bytes_total_max).unwrap_or(usize::MAX) / shards.max(1),
-            identities_per_connection_max: limits.identities_per_connection_max as usize,
-            sessions_max: u64::from(limits.sessions_max),
-            reply_buffer_bytes_total_max: usize::try_from(limits.reply_buffer_bytes_total_max).unwrap_or(usize::MAX)
-                / shards.max(1),
-            requests_in_flight_max: share(limits.requests_in_flight_max, shards).unwrap_or(usize::MAX),
-            throttled_op_wait_ms: u64::from(limits.throttled_op_wait_ms),
-            large_request_bytes: limits.large_request_bytes as usize,
-            large_requests_bytes_max: share(limits.large_requests_bytes_max, shards)
-                .map_or(usize::MAX, |share| share.max(limits.frame_bytes_max as usize)),
-            ..ShardLimits::default()
-        },
+        ..shards::configured(&context.config, context.boxes.shards.len())
     }
-}
-
-/// One shard's share of what the whole server may have, at least 1; `None` for 0, which is no limit.
-fn share(whole: u32, shards: usize) -> Option<usize> {
-    (whole > 0).then(|| (whole as usize).div_ceil(shards.max(1)))
 }
 
 /// Accepts connections: the ports are open from here on. Starts the thread that moves them with the membership.

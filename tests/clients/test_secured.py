@@ -4,6 +4,8 @@ The servers are started with the same zoo.cfg, key stores and users as a ZooKeep
 with `--server zookeeper`.
 """
 
+import base64
+import hashlib
 import signal
 import socket
 import ssl
@@ -11,13 +13,14 @@ import subprocess
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import AuthFailedError, NoAuthError
+from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import make_acl
+from kazoo.security import make_acl, make_digest_acl
 
 from clients import programs
 from clients.secured import ALICE, PASSWORD, ROOT, USERS, Files, have_tools, secured
 from support import packages
+from support.client import four_letter_command
 from support.wait import wait_until
 
 LIMIT_S = 120
@@ -45,6 +48,8 @@ def start(options, files):
 
     yield begin
     for server in started:
+        told = server.log() + "".join(four_letter_command(server.address, word) for word in ("conf", "envi", "mntr", "cons"))
+        assert not [secret for secret in (PASSWORD, *USERS.values()) if secret in told], "a secret is shown"
         server.dispose()
 
 
@@ -168,6 +173,35 @@ def test_kazoo_with_sasl(server, kazoo):
     for user, password in (("bob", "wrong"), ("eve", "x")):
         with pytest.raises(AuthFailedError):
             kazoo(server.address, **sasl(user, password)).get("/")
+
+
+@pytest.mark.parametrize("name", ["SHA256", "SHA3-256", "SHA-512"])
+def test_digests_of_another_hash(start, kazoo, name):
+    server = start(**{"DigestAuthenticationProvider.digestAlg": name})
+    kim = kazoo(server.address)
+    kim.add_auth("digest", "kim:secret")
+    kim.create("/kim", acl=[make_acl("auth", "", all=True)])
+    digest = hashlib.new(name.replace("SHA3", "SHA3_").replace("-", "").lower(), b"kim:secret").digest()
+    assert [acl.id.id for acl in kim.get_acls("/kim")[0]] == ["kim:" + base64.b64encode(digest).decode()]
+    other = kazoo(server.address)
+    other.add_auth("digest", "kim:wrong")
+    with pytest.raises(NoAuthError):
+        other.get("/kim")
+
+
+def test_no_digests(start, kazoo):
+    server = start(**{"DigestAuthenticationProvider.enabled": "false"})
+    client = kazoo(server.address)
+    by_digest = [make_digest_acl("kim", "secret", all=True)]
+    with pytest.raises(InvalidACLError):
+        client.create("/kim", acl=by_digest)
+    with pytest.raises(InvalidACLError):
+        client.set_acls("/", by_digest)
+    multi = client.transaction()
+    multi.create("/kim", acl=by_digest)
+    assert [type(result) for result in multi.commit()] == [InvalidACLError]
+    with pytest.raises(AuthFailedError):
+        client.add_auth("digest", "kim:secret")
 
 
 def wrapped(files, address, version=None, name="alice"):

@@ -39,12 +39,20 @@ pub const AUTH_BYTES_MAX: usize = 4 << 10;
 /// Bytes of an id of the scheme `ip`: the longest address with its length takes 43.
 pub const IP_BYTES_MAX: usize = 64;
 
-/// `user:` and the base64 of the SHA-1 of the whole `user:password`: the id that a digest auth packet proves.
+/// A hash function for digests.
+pub type DigestHash = fn(&[u8]) -> Vec<u8>;
+
+/// The hash of digests unless another is configured.
+pub fn sha1(bytes: &[u8]) -> Vec<u8> {
+    Sha1::digest(bytes).to_vec()
+}
+
+/// `user:` and the base64 of the hash of the whole `user:password`: the id that a digest auth packet proves.
 ///
 /// Bytes that are not UTF-8 are replaced in the user part, as the Java server does; the hash covers the original bytes.
-pub fn digest_id(credentials: &[u8]) -> String {
+pub fn digest_id(credentials: &[u8], hash: DigestHash) -> String {
     let user = credentials.split(|b| *b == b':').next().unwrap_or_default();
-    let hash = STANDARD.encode(Sha1::digest(credentials));
+    let hash = STANDARD.encode(hash(credentials));
     format!("{}:{hash}", String::from_utf8_lossy(user))
 }
 
@@ -182,8 +190,8 @@ mod tests {
 
     #[test]
     fn digests_as_zookeeper_computes_them() {
-        assert_eq!(digest_id(b"super:superpw"), "super:g9oN2HttPfn8MMWJZ2r45Np/LIA=");
-        assert_eq!(digest_id(b"user1:pass1"), "user1:+7K83PhyQ3ijGj0ADmljf0quVwQ=");
+        assert_eq!(digest_id(b"super:superpw", sha1), "super:g9oN2HttPfn8MMWJZ2r45Np/LIA=");
+        assert_eq!(digest_id(b"user1:pass1", sha1), "user1:+7K83PhyQ3ijGj0ADmljf0quVwQ=");
     }
 
     #[test]

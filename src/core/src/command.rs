@@ -121,7 +121,7 @@ pub enum WriteOp {
 
 impl WriteOp {
     /// The path that it is for, as sent.
-    pub fn path(&self) -> &str {
+    pub fn path(&self) -> &Text {
         match self {
             Self::Create { path, .. }
             | Self::Delete { path, .. }
@@ -237,7 +237,7 @@ impl Command {
             CommandKind::Multi(ops) => ops,
             _ => &[],
         };
-        ops.iter().map(WriteOp::path)
+        ops.iter().map(|op| &**op.path())
     }
 
     /// Whether one of its operations creates a znode at such a path.

@@ -9,6 +9,7 @@
 extern crate alloc;
 
 pub mod acl;
+pub mod audit;
 pub mod change;
 pub mod command;
 pub mod conn;

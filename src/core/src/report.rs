@@ -29,7 +29,7 @@ pub use clients::ConnLine;
 pub(crate) use counters::{Answered, ConnCounters};
 pub use counters::{Latency, Statistics};
 pub use obstacle::Obstacle;
-pub use process::{Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing};
+pub use process::{AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing};
 
 /// Sums over one shard, or over all of them.
 #[derive(Clone, Debug, Default)]

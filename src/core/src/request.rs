@@ -7,6 +7,7 @@ use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::slice;
 use corral_wire::multi::{MultiKind, MultiOp, MultiRequest};
 use corral_wire::records::{
     Acl, CheckNotExistsRequest, CheckStatRequest, CreateRequest, CreateTtlRequest, DeleteRequest, ReconfigRequest,
@@ -217,6 +218,23 @@ fn acl_spec(sent: Option<Vector<'_, Acl<'_>>>) -> AclSpec {
         list.push(AclEntry { perms: acl.perms, scheme: Text::from(scheme), id: Text::from(id) });
     }
     AclSpec::List(list)
+}
+
+/// Makes the ACLs that name a digest invalid: the server has no such scheme.
+pub(crate) fn refuse_digest_acls(kind: &mut CommandKind) {
+    let ops = match kind {
+        CommandKind::Op(op) => slice::from_mut(op),
+        CommandKind::Multi(ops) => ops,
+        _ => &mut [],
+    };
+    for op in ops {
+        if let WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } = op
+            && let AclSpec::List(list) | AclSpec::BrokenOff(list) = acl
+            && list.iter().any(|entry| &*entry.scheme == "digest")
+        {
+            *acl = AclSpec::Malformed;
+        }
+    }
 }
 
 /// Bytes of client text and data a command holds, for the limits on what is in flight.

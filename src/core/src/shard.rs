@@ -20,12 +20,13 @@ mod proposal_flow;
 mod requests;
 mod warm;
 
+use crate::audit::{self, Draft, Record};
 use crate::change::{AppliedBatch, AppliedTxn, Outcome};
 use crate::command::{Proposals, Waiting};
 use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
 use crate::evaluate::StateMachine;
-use crate::ids::{ConnId, Millis, SessionId, Zxid};
+use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::limits::REQUEST_COST;
 use crate::notify::{Event, Telling};
 use crate::report::Statistics;
@@ -90,6 +91,9 @@ pub struct Outputs {
     /// four-letter commands to be answered with what others know.
     pub questions: Vec<Question>,
     pub garbage: Vec<Garbage>,
+    /// For the audit log, if [`ShardConfig::audit`] says so: the writes of this shard's clients that came to their end, in that order.
+    /// On the first shard also the ephemerals of all sessions that ended.
+    pub audited: Vec<Record>,
 }
 
 impl Outputs {
@@ -101,6 +105,7 @@ impl Outputs {
             && self.syncs.is_empty()
             && self.questions.is_empty()
             && self.garbage.is_empty()
+            && self.audited.is_empty()
     }
 }
 
@@ -172,6 +177,8 @@ pub struct Shard {
     delay: Delay,
     /// Connections that wait for the end of a membership change.
     underway: Vec<ConnId>,
+    /// Of them, what the audit log is to say.
+    audited_later: Vec<(ConnId, Box<Draft>)>,
     heard: Vec<ConnId>,
     /// Heard from before the last tick, each once: when they are still not heard from again, they are idle.
     cooling: VecDeque<ConnId>,
@@ -236,6 +243,7 @@ impl Shard {
             walk_first: 0,
             delay: Delay::default(),
             underway: Vec::new(),
+            audited_later: Vec::new(),
             heard: Vec::new(),
             cooling: VecDeque::new(),
             heard_and_ended: Vec::new(),
@@ -421,12 +429,15 @@ impl Shard {
             }
             self.view.set_zxid(txn.zxid);
             (self.delay, self.preserved) = (Delay::default(), 0);
+            if self.config.audit && self.config.shard == ShardId(0) {
+                out.audited.extend(audit::ephemerals_deleted(txn));
+            }
             if let Some(change) = txn.session {
                 self.session_changed(now, change, txn.origin, out);
             }
             if let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
                 && !self.ends_underway(now, origin.conn, txn, out)
-                && self.came_back(origin.conn)
+                && self.came_back(origin.conn, txn, out)
             {
                 let told = out.dirty.len();
                 self.answer(now, origin.conn, txn, out);
@@ -452,6 +463,7 @@ impl Shard {
     /// Whether the transaction is no command that comes back, but the end of what one began.
     fn ends_underway(&mut self, now: Millis, conn: ConnId, txn: &AppliedTxn, out: &mut Outputs) -> bool {
         let Outcome::Later(outcome) = &txn.outcome else { return false };
+        self.audit_later(conn, outcome, out);
         self.answer_later(now, conn, txn.zxid, outcome, out);
         true
     }

@@ -154,6 +154,20 @@ impl CreateMode {
         self.number()
     }
 
+    /// Java's name of the constant, in lower case, as ZooKeeper's audit log shows it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Persistent => "persistent",
+            Self::Ephemeral => "ephemeral",
+            Self::PersistentSequential => "persistent_sequential",
+            Self::EphemeralSequential => "ephemeral_sequential",
+            Self::Container => "container",
+            Self::PersistentWithTtl => "persistent_with_ttl",
+            Self::PersistentSequentialWithTtl => "persistent_sequential_with_ttl",
+        }
+    }
+
     /// Whether the znode goes with its session.
     #[must_use]
     pub const fn is_ephemeral(self) -> bool {

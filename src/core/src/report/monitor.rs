@@ -107,6 +107,11 @@ pub(super) fn text(totals: &Totals, facts: &ServerFacts, now: Millis) -> String 
     lines.put("log_entries_kept", facts.log_entries_kept);
     lines.put("reconfig_step", facts.reconfig.word());
     lines.own(facts);
+    if let Some(audit) = &facts.audit {
+        lines.put("audit_records", audit.written);
+        lines.put("audit_dropped", audit.dropped);
+        lines.put("audit_queued_bytes", audit.queued_bytes);
+    }
     if let Some(expires) = facts.certificate_expires {
         lines.put("tls_certificate_expires", expires);
     }

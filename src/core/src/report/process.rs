@@ -45,6 +45,8 @@ pub struct ServerFacts {
     pub connections_refused: u64,
     /// TLS handshakes of clients that failed.
     pub handshakes_failed: u64,
+    /// `None` where there is no audit log.
+    pub audit: Option<AuditFacts>,
     /// Syncs of the log.
     pub syncs: Timing,
     /// Snapshots written.
@@ -54,6 +56,17 @@ pub struct ServerFacts {
     pub configured: Configured,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
+}
+
+/// Of the audit log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AuditFacts {
+    /// Records written since the start.
+    pub written: u64,
+    /// Records dropped since the start.
+    pub dropped: u64,
+    /// Bytes of memory of records that are not written yet.
+    pub queued_bytes: u64,
 }
 
 /// `hash`: zxid and digest, a line each.

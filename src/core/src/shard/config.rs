@@ -2,6 +2,7 @@
 //!
 //! Plain data.
 
+use crate::acl::{self, DigestHash};
 use crate::ids::ShardId;
 use crate::limits::ShardLimits;
 use crate::sasl::Users;
@@ -24,6 +25,8 @@ pub struct ShardConfig {
     pub sessionless_timeout_ms: u64,
     /// four-letter commands that are answered.
     pub whitelist: Vec<FourLetter>,
+    /// The hash of the digest scheme. `None`: there is no such scheme.
+    pub digest: Option<DigestHash>,
     /// `user:hash` of the super user, if there is one.
     pub super_digest: Option<Text>,
     /// Subject of the super user's client certificate, if there is one.
@@ -41,6 +44,8 @@ pub struct ShardConfig {
     pub nonce_key: [u8; 16],
     /// Whether ClickHouse Keeper's operations are served.
     pub keeper_extensions: bool,
+    /// Whether records of the audit log are made of writes, see [`Outputs::audited`](crate::shard::Outputs::audited).
+    pub audit: bool,
     /// Whether clients that ask for it may read while there is no leader.
     pub read_only: bool,
     /// Whether every read waits until the leader has confirmed how far it must see.
@@ -59,6 +64,7 @@ impl Default for ShardConfig {
             session_timeout_max_ms: 60_000,
             sessionless_timeout_ms: 10_000,
             whitelist: Vec::new(),
+            digest: Some(acl::sha1),
             super_digest: None,
             x509_super: None,
             skip_acl: false,
@@ -68,6 +74,7 @@ impl Default for ShardConfig {
             allow_sasl_failed: false,
             nonce_key: [0; 16],
             keeper_extensions: false,
+            audit: false,
             read_only: false,
             linearizable: false,
             limits: ShardLimits::default(),

@@ -7,11 +7,13 @@
 //! before it, for each shard, however many clients send costly ones.
 
 use super::{Outputs, Shard};
+use crate::audit::Draft;
 use crate::command::{CommandKind, WriteOp};
 use crate::conn::Conn;
 use crate::evaluate::{Circumstances, cost_at_most, counts};
 use crate::ids::{ConnId, Millis};
 use crate::limits::LOOK_UP_COST;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem;
 use corral_wire::OpCode;
@@ -40,7 +42,7 @@ const LOG_BYTE_COST: u64 = 4;
 const ALWAYS_COSTLY_BYTES: usize = (FREE_COST_MAX / LOG_BYTE_COST) as usize;
 
 /// What a proposed command counts for until it comes back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct InFlight {
     /// Bytes.
     pub(super) weight: usize,
@@ -49,6 +51,8 @@ pub(super) struct InFlight {
     /// What it may cost if it is costly, or 0.
     pub(super) cost: u64,
     pub(super) conn: ConnId,
+    /// If it is audited.
+    pub(super) draft: Option<Box<Draft>>,
 }
 
 /// The costly writes of a shard.
@@ -59,15 +63,22 @@ pub(super) struct Costly {
     /// Connections whose next request is a costly write that has to wait, oldest first. Each stands here once; some may have
     /// ended.
     queue: VecDeque<ConnId>,
+    /// No write at all is proposed, see [`Shard::hold_writes`].
+    held: bool,
 }
 
 impl Costly {
     fn has_to_queue(&self) -> bool {
-        self.in_flight >= COSTLY_COST_MAX || !self.queue.is_empty()
+        self.held || self.in_flight >= COSTLY_COST_MAX || !self.queue.is_empty()
+    }
+
+    /// Whether a connection of the queue may go on.
+    fn may_go_on(&self) -> bool {
+        !self.queue.is_empty() && !self.held && self.in_flight < COSTLY_COST_MAX
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { held: self.held, ..Self::default() };
     }
 }
 
@@ -88,11 +99,18 @@ impl Shard {
             || self.in_flight.len() >= limits.requests_in_flight_max
     }
 
+    /// Writes wait unread from now on, or go on. The audit log has them held while it has enough records to write.
+    pub fn hold_writes(&mut self, now: Millis, held: bool, out: &mut Outputs) {
+        self.spent = 0;
+        self.costly.held = held;
+        self.resume_held_back(now, out);
+    }
+
     /// Whether the connection is queued for its next write, which is not decoded yet.
     #[inline]
     pub(super) fn queues_unseen(&mut self, conn: &mut Conn, op: OpCode, bytes: usize) -> bool {
         let may_cost = if op == OpCode::Multi { COSTLY_BYTES } else { ALWAYS_COSTLY_BYTES };
-        let queues = bytes > may_cost && self.costly.has_to_queue();
+        let queues = self.costly.held || bytes > may_cost && self.costly.has_to_queue();
         if queues {
             self.queue(conn);
         }
@@ -137,8 +155,7 @@ impl Shard {
 
     /// Whether a connection that waited for what was in flight may be read on.
     pub(super) fn may_resume(&self) -> bool {
-        let costly = !self.costly.queue.is_empty() && self.costly.in_flight < COSTLY_COST_MAX;
-        (costly || !self.held_back.is_empty()) && !self.has_enough_in_flight()
+        (self.costly.may_go_on() || !self.held_back.is_empty()) && !self.has_enough_in_flight()
     }
 
     /// A command in flight is answered or lost: connections that waited for it are read on, the longest wait first, until

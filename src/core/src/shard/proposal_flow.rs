@@ -5,7 +5,10 @@
 //! did not come back have no known outcome: then the connections that wait for them end, and only those. No later write
 //! of such a connection is ever ordered, so that of its writes a prefix is.
 
+use super::flow::InFlight;
 use super::{Garbage, Outputs, Shard};
+use crate::audit::{AuditResult, Draft};
+use crate::change::{AppliedTxn, Outcome};
 use crate::conn::Close;
 use crate::ids::{ConnId, Millis};
 use crate::view::View;
@@ -57,7 +60,7 @@ impl Shard {
         ended.append(&mut self.underway);
         ended.sort_unstable();
         ended.dedup();
-        self.forget_in_flight(sent, &ended);
+        self.forget_in_flight(sent, &ended, out);
         for id in ended {
             if let Some(conn) = self.conns.take(id) {
                 if conn.is_closing() {
@@ -88,7 +91,7 @@ impl Shard {
         (self.preserved, self.delay) = Default::default();
         self.wanting.clear();
         self.proposals.retain(|_| false);
-        self.forget_in_flight(self.in_flight.len(), &[]);
+        self.forget_in_flight(self.in_flight.len(), &[], out);
         self.sessions.clear();
         self.ephemerals.clear();
         self.behind.clear();
@@ -102,11 +105,20 @@ impl Shard {
     }
 
     /// Drops what was sent, and of the rest what belongs to these connections.
-    fn forget_in_flight(&mut self, sent: usize, ended: &[ConnId]) {
+    fn forget_in_flight(&mut self, sent: usize, ended: &[ConnId], out: &mut Outputs) {
         let stays = |conn: &ConnId| ended.binary_search(conn).is_err();
-        let Self { in_flight, proposals, .. } = self;
-        in_flight.drain(..sent);
-        in_flight.retain(|command| stays(&command.conn));
+        let Self { in_flight, proposals, audited_later, .. } = self;
+        let lost = in_flight.drain(..sent).filter_map(|command| command.draft);
+        for draft in audited_later.drain(..).map(|(_, draft)| draft).chain(lost) {
+            draft.give_up(AuditResult::Invoked, &mut out.audited);
+        }
+        in_flight.retain_mut(|command| {
+            let stays = stays(&command.conn);
+            if let Some(draft) = command.draft.take_if(|_| !stays) {
+                draft.give_up(AuditResult::Failure, &mut out.audited);
+            }
+            stays
+        });
         proposals.retain(|command| command.origin.is_some_and(|origin| stays(&origin.conn)));
         assert!(in_flight.len() == proposals.len(), "proposals in flight were not taken yet");
         self.in_flight_bytes = self.in_flight.iter().map(|command| command.weight).sum();
@@ -115,20 +127,35 @@ impl Shard {
     }
 
     /// A command of this shard was applied. False if its connection ended because nobody knew what would become of it.
-    pub(super) fn came_back(&mut self, conn: ConnId) -> bool {
-        match self.in_flight.front() {
-            Some(first) if first.conn == conn => {
-                self.in_flight_bytes -= first.weight;
-                self.large_bytes -= first.large;
-                self.costly.in_flight -= first.cost;
-                self.in_flight.pop_front();
-                true
+    pub(super) fn came_back(&mut self, conn: ConnId, txn: &AppliedTxn, out: &mut Outputs) -> bool {
+        if self.in_flight.front().is_none_or(|first| first.conn != conn) {
+            let waits = self.conns.get(conn).is_some_and(|conn| !conn.is_closing());
+            assert!(!waits, "every command of ours that comes back was in flight");
+            return false;
+        }
+        if let Some(InFlight { weight, large, cost, draft, .. }) = self.in_flight.pop_front() {
+            self.in_flight_bytes -= weight;
+            self.large_bytes -= large;
+            self.costly.in_flight -= cost;
+            if let Some(draft) = draft {
+                self.audit(conn, draft, &txn.outcome, out);
             }
-            _ => {
-                let waits = self.conns.get(conn).is_some_and(|conn| !conn.is_closing());
-                assert!(!waits, "every command of ours that comes back was in flight");
-                false
-            }
+        }
+        true
+    }
+
+    fn audit(&mut self, conn: ConnId, draft: Box<Draft>, outcome: &Outcome, out: &mut Outputs) {
+        match outcome {
+            Outcome::Underway(_) => self.audited_later.push((conn, draft)),
+            outcome => draft.complete(outcome, &mut out.audited),
+        }
+    }
+
+    /// The membership change that a connection had ordered is at its end.
+    pub(super) fn audit_later(&mut self, conn: ConnId, outcome: &Outcome, out: &mut Outputs) {
+        if let Some(at) = self.audited_later.iter().position(|(other, _)| *other == conn) {
+            let (_, draft) = self.audited_later.swap_remove(at);
+            draft.complete(outcome, &mut out.audited);
         }
     }
 }

@@ -5,6 +5,7 @@ use super::memory::Wanting;
 use super::outcomes::frame_weight;
 use super::{Outputs, Served, Shard};
 use crate::acl;
+use crate::audit::Draft;
 use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
 use crate::ids::{ConnId, Millis, Zxid};
@@ -48,7 +49,7 @@ impl Shard {
                 }
                 let large = self.large(frame)?;
                 self.spent += REQUEST_COST + frame.len();
-                if let Ok(kind) = request::command(op, self.config.keeper_extensions, &mut reader) {
+                if let Ok(kind) = self.command(op, &mut reader) {
                     if let CommandKind::Multi(ops) = &kind {
                         self.spent += ops.len() * MULTI_OP_COST;
                     }
@@ -100,6 +101,14 @@ impl Shard {
         conn.identities.iter().any(|who| self.config.enforce_schemes.contains(&who.scheme))
     }
 
+    fn command(&self, op: OpCode, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
+        let mut kind = request::command(op, self.config.keeper_extensions, reader)?;
+        if self.config.digest.is_none() {
+            request::refuse_digest_acls(&mut kind);
+        }
+        Ok(kind)
+    }
+
     /// Whether the operation is proposed to the quorum.
     pub(super) const fn writes(&self, op: OpCode) -> bool {
         matches!(op.kind(), OpKind::Write) || (self.config.keeper_extensions && op.is_keeper_write())
@@ -121,10 +130,11 @@ impl Shard {
             self.proposals.place_of(&conn.identities, (conn.identity_turn, conn.identity_place));
         let weight = request::weight(&kind);
         let origin = Some(self.origin(conn.id));
+        let draft = if self.config.audit { Draft::of(conn.session, &conn.identities, &kind) } else { None };
         let command = Command { origin, session: conn.session, identities: conn.identity_place, kind };
         self.proposals.push(command, weight);
         conn.proposed += 1;
-        self.in_flight.push_back(InFlight { weight, large, cost, conn: conn.id });
+        self.in_flight.push_back(InFlight { weight, large, cost, conn: conn.id, draft });
         self.in_flight_bytes += weight;
         self.large_bytes += large;
         self.costly.in_flight += cost;
@@ -144,10 +154,10 @@ impl Shard {
         self.spent += AUTH_BYTE_COST * reader.remaining();
         let packet = AuthPacket::decode(reader).map_err(|_| Close::Malformed)?;
         self.buffers.lend(&mut conn.output);
-        let proven = match packet.scheme {
-            Some("ip") => None,
-            Some("digest") if packet.auth.is_some() => {
-                Some(acl::identity("digest", &acl::digest_id(packet.auth.unwrap_or_default())))
+        let proven = match (packet.scheme, packet.auth, self.config.digest) {
+            (Some("ip"), ..) => None,
+            (Some("digest"), Some(credentials), Some(hash)) => {
+                Some(acl::identity("digest", &acl::digest_id(credentials, hash)))
             }
             _ => {
                 reply::error(&mut conn.output, xid, Zxid(0), ErrorCode::AuthFailed);
@@ -281,7 +291,7 @@ impl Shard {
             }
             Some(op) if self.writes(op) => {
                 self.spent += frame.len();
-                match request::command(op, self.config.keeper_extensions, &mut reader) {
+                match self.command(op, &mut reader) {
                     Err(Refused::NotServed) => Err(Unserved::Unknown),
                     Err(Refused::TooManyOps) => {
                         reply::error(&mut conn.output, header.xid, zxid, ErrorCode::ThrottledOp);

@@ -2,7 +2,7 @@
 //! one, and every server comes to the same.
 
 use crate::twins::{SESSION, World, apply, check, create, create_as, delete, set};
-use corral_core::acl::{AUTH_BYTES_MAX, BYTES_MAX, ENTRIES_MAX, IP_BYTES_MAX, digest_id, identity};
+use corral_core::acl::{AUTH_BYTES_MAX, BYTES_MAX, ENTRIES_MAX, IP_BYTES_MAX, digest_id, identity, sha1};
 use corral_core::command::{AclSpec, CommandKind, Identity, WriteOp};
 use corral_core::cost::{ACL_ENTRY_FETCHED, COMMAND_MAX, ENTRY_MAX};
 use corral_core::ids::SessionId;
@@ -98,7 +98,7 @@ proptest! {
     ) {
         let mut identities = vec![identity("ip", "10.0.0.1")];
         let user = |(number, bytes): (usize, &usize)| format!("{number}{}:secret", "u".repeat(*bytes));
-        identities.extend(users.iter().enumerate().map(user).map(|user| identity("digest", &digest_id(user.as_bytes()))));
+        identities.extend(users.iter().enumerate().map(user).map(|user| identity("digest", &digest_id(user.as_bytes(), sha1))));
         let mut world = World::new(0);
         world.znode("/set", Owner::Persistent);
         let op = |(number, (list, creates)): (usize, &(Vec<AclEntry>, bool))| {
@@ -293,7 +293,7 @@ proptest! {
             world.znode(path, Owner::Persistent);
         }
         let mut identities = vec![identity("ip", "10.0.0.1")];
-        identities.extend((0..users).map(|user| identity("digest", &digest_id(format!("{user}:{user}").as_bytes()))));
+        identities.extend((0..users).map(|user| identity("digest", &digest_id(format!("{user}:{user}").as_bytes(), sha1))));
         let mut list: Vec<AclEntry> = (1..entries).map(|at| entry(31, "digest", &format!("other{at}:h"))).collect();
         list.push(entry(31, "world", "anyone"));
         // An entry that grants nobody else anything keeps the list from being the open one.

@@ -312,7 +312,7 @@ proptest! {
         let (mut proven, mut bytes) = (1, 10 + "ip".len() + "127.0.0.1".len());
         for (number, user_bytes) in users.iter().enumerate() {
             let credentials = format!("{}{number}:secret", "u".repeat(*user_bytes));
-            let id = corral_core::acl::digest_id(credentials.as_bytes());
+            let id = corral_core::acl::digest_id(credentials.as_bytes(), corral_core::acl::sha1);
             for _ in 0..=usize::from(again) {
                 server.send(a, &request(-4, OpCode::Auth, |writer| {
                     writer.i32(0);

@@ -43,7 +43,7 @@ pub(super) fn acl(input: &[u8]) -> Result<Tally, Violation> {
     let mut who = Vec::new();
     for line in lines.by_ref().take_while(|line| !line.is_empty()).take(16) {
         let (scheme, id) = line.split_once(':').unwrap_or((line, ""));
-        let id = if scheme == "digest" { acl::digest_id(id.as_bytes()) } else { id.to_owned() };
+        let id = if scheme == "digest" { acl::digest_id(id.as_bytes(), acl::sha1) } else { id.to_owned() };
         who.push(acl::identity(scheme, &id));
     }
     let entries: Vec<AclEntry> = lines.map(entry).collect();

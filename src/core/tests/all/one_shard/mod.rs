@@ -138,6 +138,14 @@ impl Server {
     pub fn closed(&mut self) -> Vec<Close> {
         self.out.closed.drain(..).map(|(_, why)| why).collect()
     }
+
+    /// Path and result of each record for the audit log.
+    pub fn audited(&mut self) -> Vec<String> {
+        let records = self.out.audited.drain(..);
+        records
+            .map(|record| format!("{} {}", record.path.as_deref().unwrap_or_default(), record.result.name()))
+            .collect()
+    }
 }
 
 /// A shard of server 1 that serves everything.
@@ -145,6 +153,7 @@ pub fn config(limits: ShardLimits) -> ShardConfig {
     ShardConfig {
         sessionless_timeout_ms: 1000,
         keeper_extensions: true,
+        audit: true,
         read_only: true,
         limits,
         ..ShardConfig::default()

@@ -1,0 +1,297 @@
+//! The audit log: a line for each write of a client, in a file of its own.
+//!
+//! Shards leave records in a queue and never wait. A plain thread, which may block, makes lines of them and writes the file. The queue is
+//! bounded. If it is full, either shards hold the writes of clients, or records are dropped and counted.
+
+mod file;
+mod line;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use std::{io, mem, thread};
+
+use corral_core::audit::{AuditResult, Operation, Record};
+use corral_core::ids::{SessionId, WallMillis};
+use corral_core::report::AuditFacts;
+
+use crate::audit::file::AuditFile;
+use crate::audit::line::Lines;
+use crate::config::Config;
+use crate::config::value::WhenFull;
+use crate::exit::{ExitCode, Fault};
+use crate::runtime::clock::Clock;
+use crate::runtime::complaint::Complaint;
+use crate::runtime::threads::start_pinned;
+
+/// Bytes of lines after which they are written, whatever else waits.
+const LINES_BYTES: usize = 256 * 1024;
+/// How long it waits until it tries again to write.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a stop waits for the last lines.
+const WAIT_AT_STOP: Duration = Duration::from_secs(5);
+
+/// To the thread that writes.
+enum ToWriter {
+    Records {
+        at: WallMillis,
+        records: Vec<Record>,
+        /// As counted in the queue.
+        bytes: usize,
+    },
+    /// Another program may have moved the file away.
+    Reopen,
+    /// The server ends: the last message.
+    End { at: WallMillis, record: Record },
+}
+
+/// The records that are not written yet, and counters of the others.
+struct Queue {
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    when_full: WhenFull,
+    /// A shard holds writes until the queue is shorter.
+    is_held: AtomicBool,
+    /// Tells all shards that it is.
+    release: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    written: AtomicU64,
+    dropped: AtomicU64,
+    /// The server does not wait any longer.
+    is_ending: AtomicBool,
+}
+
+impl Queue {
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::SeqCst) > self.bytes_max
+    }
+
+    /// So many bytes are written, or given up.
+    fn take(&self, bytes: usize) {
+        let left = self.bytes.fetch_sub(bytes, Ordering::SeqCst) - bytes;
+        if left <= self.bytes_max / 2
+            && self.is_held.swap(false, Ordering::SeqCst)
+            && let Some(release) = self.release.get()
+        {
+            release();
+        }
+    }
+}
+
+/// Where the records of an audit log go.
+#[derive(Clone)]
+pub(crate) struct AuditLog {
+    writer: flume::Sender<ToWriter>,
+    queue: Arc<Queue>,
+    ended: flume::Receiver<()>,
+    clock: Clock,
+    /// The server serves.
+    is_started: Arc<AtomicBool>,
+}
+
+impl AuditLog {
+    /// Opens the file and starts the thread; `None` if the configuration asks for no audit log.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub(crate) fn start(config: &Config, clock: Clock, cpu: Option<u32>) -> Result<Option<AuditLog>, Fault> {
+        let audit = &config.audit;
+        if !audit.enabled {
+            return Ok(None);
+        }
+        let path = audit.path(&config.server.data_dir);
+        let file = AuditFile::open(path.clone(), audit.file_bytes_max, audit.files_retained)
+            .map_err(|error| Fault::new(ExitCode::StorageUnavailable, cannot_be_opened(&path, &error)))?;
+        let queue = Arc::new(Queue {
+            bytes: AtomicUsize::new(0),
+            bytes_max: usize::try_from(audit.queue_bytes_max).unwrap_or(usize::MAX),
+            when_full: audit.when_full,
+            is_held: AtomicBool::new(false),
+            release: OnceLock::new(),
+            written: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+        });
+        let ((writer, inbox), (done, ended)) = (flume::unbounded(), flume::bounded(1));
+        let writing = Writer {
+            inbox,
+            file,
+            lines: Lines::new(audit.format),
+            bytes: 0,
+            records: 0,
+            queue: Arc::clone(&queue),
+            failures: Complaint::default(),
+            drops: Complaint::default(),
+            dropped_before: 0,
+        };
+        let run = move || {
+            writing.run();
+            drop(done);
+        };
+        start_pinned("audit", cpu, run)?;
+        tracing::info!(file = %path.display(), "audit log");
+        Ok(Some(AuditLog { writer, queue, ended, clock, is_started: Arc::default() }))
+    }
+
+    /// Called when shards may let go of writes that they hold.
+    pub(crate) fn release_by(&self, release: impl Fn() + Send + Sync + 'static) {
+        assert!(self.queue.release.set(Box::new(release)).is_ok(), "it is set once");
+    }
+
+    /// Leaves records to be written. Gives whether writes are to be held, until the release.
+    pub(crate) fn write(&self, records: Vec<Record>) -> bool {
+        let bytes = records.iter().map(Record::bytes).sum();
+        let queued = self.queue.bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        let is_full = queued > self.queue.bytes_max;
+        if is_full && self.queue.when_full == WhenFull::Drop {
+            self.queue.dropped.fetch_add(records.len() as u64, Ordering::Relaxed);
+            self.queue.take(bytes);
+            return false;
+        }
+        // The thread ends after the shards.
+        let _ = self.writer.send(ToWriter::Records { at: self.clock.wall(), records, bytes });
+        if !is_full {
+            return false;
+        }
+        self.queue.is_held.store(true, Ordering::SeqCst);
+        // Either this sees that it was written meanwhile, or the thread sees that writes are held.
+        self.queue.is_full()
+    }
+
+    /// Another program may have moved the file away.
+    pub(crate) fn reopen(&self) {
+        let _ = self.writer.send(ToWriter::Reopen);
+    }
+
+    /// The server serves from now on.
+    pub(crate) fn started(&self) {
+        self.is_started.store(true, Ordering::Relaxed);
+        self.write(vec![of_the_server(Operation::ServerStart, AuditResult::Success)]);
+    }
+
+    /// The server ends. Waits until everything is written, but not for ever.
+    pub(crate) fn end(&self) {
+        let last = if self.is_started.load(Ordering::Relaxed) {
+            of_the_server(Operation::ServerStop, AuditResult::Invoked)
+        } else {
+            of_the_server(Operation::ServerStart, AuditResult::Failure)
+        };
+        let _ = self.writer.send(ToWriter::End { at: self.clock.wall(), record: last });
+        let is_over = |wait| self.ended.recv_timeout(wait) == Err(flume::RecvTimeoutError::Disconnected);
+        if is_over(WAIT_AT_STOP) {
+            return;
+        }
+        self.queue.is_ending.store(true, Ordering::SeqCst);
+        if !is_over(2 * RETRY) {
+            tracing::error!("the end of the audit log is lost: the disk does not answer");
+        }
+    }
+
+    /// For metrics.
+    pub(crate) fn facts(&self) -> AuditFacts {
+        AuditFacts {
+            written: self.queue.written.load(Ordering::Relaxed),
+            dropped: self.queue.dropped.load(Ordering::Relaxed),
+            queued_bytes: self.queue.bytes.load(Ordering::Relaxed) as u64,
+        }
+    }
+}
+
+fn of_the_server(operation: Operation, result: AuditResult) -> Record {
+    let (session, path) = (SessionId(0), None);
+    Record { session, identities: None, operation, path, mode: None, acl: None, result }
+}
+
+fn cannot_be_opened(path: &Path, error: &io::Error) -> String {
+    format!(
+        "the audit log {} cannot be opened: {error}; name a file that this server's user can write (audit.file)",
+        path.display()
+    )
+}
+
+/// The thread that writes.
+struct Writer {
+    inbox: flume::Receiver<ToWriter>,
+    file: AuditFile,
+    lines: Lines,
+    /// Of the records in `lines`, as counted in the queue.
+    bytes: usize,
+    records: u64,
+    queue: Arc<Queue>,
+    failures: Complaint,
+    drops: Complaint,
+    /// When it was last looked at.
+    dropped_before: u64,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut is_over = false;
+        while !is_over && let Ok(first) = self.inbox.recv() {
+            is_over = self.take(first);
+            while !is_over
+                && self.lines.text().len() < LINES_BYTES
+                && let Ok(next) = self.inbox.try_recv()
+            {
+                is_over = self.take(next);
+            }
+            self.write();
+        }
+    }
+
+    /// Whether it is the last message.
+    fn take(&mut self, message: ToWriter) -> bool {
+        match message {
+            ToWriter::Records { at, records, bytes } => {
+                records.iter().for_each(|record| self.lines.add(at, record));
+                self.bytes += bytes;
+                self.records += records.len() as u64;
+                false
+            }
+            ToWriter::Reopen => {
+                self.write();
+                self.file.close();
+                false
+            }
+            ToWriter::End { at, record } => {
+                self.lines.add(at, &record);
+                self.records += 1;
+                true
+            }
+        }
+    }
+
+    /// Writes all lines. It tries again until that is done, or the server ends.
+    fn write(&mut self) {
+        let mut has_failed = false;
+        while let Err(error) = self.file.append(self.lines.text()) {
+            has_failed = true;
+            if let Some(times) = self.failures.again(Instant::now()) {
+                let file = self.file.path().display();
+                tracing::error!(%file, times, "the audit log cannot be written: {error}");
+            }
+            self.tell_of_drops();
+            if self.queue.is_ending.load(Ordering::SeqCst) {
+                break;
+            }
+            thread::sleep(RETRY);
+        }
+        let left = self.lines.text().iter().filter(|byte| **byte == b'\n').count() as u64;
+        if has_failed && left == 0 {
+            tracing::info!("the audit log is written again");
+        }
+        self.lines.text().clear();
+        self.queue.dropped.fetch_add(left, Ordering::Relaxed);
+        self.queue.written.fetch_add(mem::take(&mut self.records) - left, Ordering::Relaxed);
+        self.queue.take(mem::take(&mut self.bytes));
+        self.tell_of_drops();
+    }
+
+    fn tell_of_drops(&mut self) {
+        let dropped = self.queue.dropped.load(Ordering::Relaxed);
+        if dropped > self.dropped_before && self.drops.again(Instant::now()).is_some() {
+            tracing::error!(dropped, "records of the audit log are dropped: the disk is full or too slow");
+        }
+        self.dropped_before = dropped;
+    }
+}
