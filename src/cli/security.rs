@@ -1,15 +1,21 @@
 //! `corral check-config --security`: the risks of a configuration, each with a remedy.
 //!
-//! The main thread only; changes nothing. It looks at the configuration and at its files, not at the network or the data.
+//! The main thread only; changes nothing. It looks at the configuration, at its files and at the root of the tree, not at the network.
 
 use std::fs::metadata;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use corral_core::acl;
+use corral_core::view::View;
+use corral_storage::MmapDisk;
 
 use crate::config::value::{ClientAuth, OnClientAddr, Secret};
 use crate::config::{Config, Loaded, Source};
+use crate::data::snapshots::{self, Found};
 use crate::exit::Fault;
 use crate::net::peers::setup;
 use crate::net::tls::certificates::Certificates as _;
@@ -28,6 +34,7 @@ pub(crate) fn risks(loaded: &Loaded) -> Result<Vec<String>, Fault> {
     let config = &loaded.config;
     clients(config, &mut risks);
     files(loaded, &mut risks);
+    root(&config.server.data_dir, &mut risks);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     let of_clients = ClientTls::configured(config)?.and_then(|tls| tls.expires());
@@ -87,6 +94,19 @@ fn clients(config: &Config, risks: &mut Vec<String>) {
             "ensemble.allow_plaintext: the secret alone protects the servers, and a secret that leaks opens recorded traffic; use TLS \
              between servers"
                 .to_owned(),
+        );
+    }
+}
+
+/// The ACL of the root in the newest snapshot. Without a snapshot that can be read there is no finding.
+fn root(data_dir: &Path, risks: &mut Vec<String>) {
+    const CHANGES: i32 = acl::CREATE | acl::DELETE | acl::WRITE | acl::ADMIN;
+    let Ok(disk) = MmapDisk::open_read_only(data_dir) else { return };
+    let Ok(Found { newest: Some(newest), .. }) = snapshots::newest(&disk, 1, &AtomicU64::new(0)) else { return };
+    let view = View::new(newest.snapshot);
+    if view.get("/").is_some_and(|root| acl::allows(&root, CHANGES, &[])) {
+        risks.push(
+            "the tree: every client may make znodes below the root, or change it (by the newest snapshot); set an ACL on /".to_owned(),
         );
     }
 }

@@ -10,6 +10,8 @@ from support.wait import free_port
 PASSWORD = "storesecret"
 USERS = {"bob": "bobsecret", "super": "adminsecret"}
 JAAS_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+# Sections of the clients' JAAS file, with user and password.
+LOGINS = {"Bob": ("bob", USERS["bob"]), "Super": ("super", USERS["super"]), "Wrong": ("bob", "no"), "Eve": ("eve", "x")}
 ALICE, ROOT = "CN=alice,O=Example,C=DE", "CN=root,O=Example,C=DE"
 
 
@@ -34,8 +36,7 @@ class Files:
                          "-storepass", PASSWORD)  # fmt: skip
         users = "\n".join(f'  user_{name}="{password}"' for name, password in USERS.items())
         self.write("server.jaas", f"Server {{\n  {JAAS_MODULE} required\n{users};\n}};\n")
-        logins = {"Bob": ("bob", USERS["bob"]), "Super": ("super", USERS["super"]), "Wrong": ("bob", "no"), "Eve": ("eve", "x")}
-        sections = [f'{name} {{ {JAAS_MODULE} required username="{user}" password="{word}"; }};' for name, (user, word) in logins.items()]
+        sections = [f'{name} {{ {JAAS_MODULE} required username="{user}" password="{word}"; }};' for name, (user, word) in LOGINS.items()]
         self.write("client.jaas", "\n".join(sections))
         self.revoke("revoked")
 
@@ -136,6 +137,26 @@ def secured(kind, files, settings, flags=()):
             return ["java", "-Xmx256m", *options, "-cp", java_class_path(), main, str(config)]
 
     return Secured()
+
+
+def java_tls(files, name="alice", kind="pem", trust=None):
+    """Keys of a Java client with the certificate of this name; without one if the name is None."""
+    keys = {
+        "zookeeper.client.secure": "true",
+        "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+        "zookeeper.sasl.client": "false",
+        "zookeeper.ssl.trustStore.location": files.path(trust or ("ca.pem" if kind == "pem" else f"trust.{kind}")),
+        "zookeeper.ssl.trustStore.password": "" if kind == "pem" else PASSWORD,
+    }
+    if name:
+        keys["zookeeper.ssl.keyStore.location"] = files.path(f"{name}.{kind}")
+        keys["zookeeper.ssl.keyStore.password"] = "" if kind == "pem" else PASSWORD
+    return keys
+
+
+def java_login(section):
+    """Keys of a Java client that logs in by this section of its JAAS file."""
+    return {"zookeeper.sasl.client": "true", "zookeeper.sasl.clientconfig": section}
 
 
 def have_tools():

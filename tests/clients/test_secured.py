@@ -6,6 +6,7 @@ with `--server zookeeper`.
 
 import base64
 import hashlib
+import re
 import signal
 import socket
 import ssl
@@ -16,11 +17,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_acl, make_digest_acl
+from puresasl.client import SASLClient
 
 from clients import programs
-from clients.secured import ALICE, PASSWORD, ROOT, USERS, Files, have_tools, secured
-from support import packages
-from support.client import four_letter_command
+from clients.secured import ALICE, PASSWORD, ROOT, USERS, Files, have_tools, java_login, java_tls, secured
+from support import jute, packages
+from support.client import Refused, four_letter_command
+from support.server import binary
 from support.wait import wait_until
 
 LIMIT_S = 120
@@ -80,49 +83,30 @@ def java(files, tmp_path_factory):
     return run
 
 
-def tls(files, name="alice", kind="pem", trust=None):
-    """Keys of a Java client with the certificate of this name; without one if the name is None."""
-    keys = {
-        "zookeeper.client.secure": "true",
-        "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
-        "zookeeper.sasl.client": "false",
-        "zookeeper.ssl.trustStore.location": files.path(trust or ("ca.pem" if kind == "pem" else f"trust.{kind}")),
-        "zookeeper.ssl.trustStore.password": "" if kind == "pem" else PASSWORD,
-    }
-    if name:
-        keys["zookeeper.ssl.keyStore.location"] = files.path(f"{name}.{kind}")
-        keys["zookeeper.ssl.keyStore.password"] = "" if kind == "pem" else PASSWORD
-    return keys
-
-
-def login(section):
-    return {"zookeeper.sasl.client": "true", "zookeeper.sasl.clientconfig": section}
-
-
 def test_java_clients(files, server, enforcing, java):
     plain = {"zookeeper.sasl.client": "false"}
     local = "ip:127.0.0.1"
     expect = {
-        "pem": (server.secure, tls(files), f"{local} x509:{ALICE}"),
-        "pkcs12": (server.secure, tls(files, kind="p12"), f"{local} x509:{ALICE}"),
-        "jks": (server.secure, tls(files, kind="jks"), f"{local} x509:{ALICE}"),
-        "super-certificate": (server.secure, tls(files, "root"), f"{local} super: x509:{ROOT}"),
-        "other-authority": (server.secure, tls(files, "stranger"), REFUSED),
-        "expired": (server.secure, tls(files, "expired"), REFUSED),
-        "no-certificate": (server.secure, tls(files, None), REFUSED),
-        "distrusting": (server.secure, tls(files, trust="other-ca.pem"), REFUSED),
+        "pem": (server.secure, java_tls(files), f"{local} x509:{ALICE}"),
+        "pkcs12": (server.secure, java_tls(files, kind="p12"), f"{local} x509:{ALICE}"),
+        "jks": (server.secure, java_tls(files, kind="jks"), f"{local} x509:{ALICE}"),
+        "super-certificate": (server.secure, java_tls(files, "root"), f"{local} super: x509:{ROOT}"),
+        "other-authority": (server.secure, java_tls(files, "stranger"), REFUSED),
+        "expired": (server.secure, java_tls(files, "expired"), REFUSED),
+        "no-certificate": (server.secure, java_tls(files, None), REFUSED),
+        "distrusting": (server.secure, java_tls(files, trust="other-ca.pem"), REFUSED),
         "plaintext-to-tls": (server.secure, plain, REFUSED),
-        "tls-to-plaintext": (server.address, tls(files), REFUSED),
+        "tls-to-plaintext": (server.address, java_tls(files), REFUSED),
         "plain": (server.address, plain, local),
-        "sasl": (server.address, login("Bob"), f"{local} sasl:bob"),
-        "sasl-over-tls": (server.secure, {**tls(files), **login("Bob")}, f"{local} sasl:bob x509:{ALICE}"),
-        "sasl-super": (server.address, login("Super"), f"{local} sasl:super super:"),
-        "wrong-password": (server.address, login("Wrong"), "AUTHFAILED"),
-        "unknown-user": (server.address, login("Eve"), "AUTHFAILED"),
+        "sasl": (server.address, java_login("Bob"), f"{local} sasl:bob"),
+        "sasl-over-tls": (server.secure, {**java_tls(files), **java_login("Bob")}, f"{local} sasl:bob x509:{ALICE}"),
+        "sasl-super": (server.address, java_login("Super"), f"{local} sasl:super super:"),
+        "wrong-password": (server.address, java_login("Wrong"), "AUTHFAILED"),
+        "unknown-user": (server.address, java_login("Eve"), "AUTHFAILED"),
         "enforced-none": (enforcing.address, plain, "SESSIONCLOSEDREQUIRESASLAUTH"),
-        "enforced-sasl": (enforcing.address, login("Bob"), f"{local} sasl:bob"),
-        "enforced-certificate": (enforcing.secure, tls(files), f"{local} x509:{ALICE}"),
-        "enforced-wrong-password": (enforcing.address, login("Wrong"), "AUTHFAILED"),
+        "enforced-sasl": (enforcing.address, java_login("Bob"), f"{local} sasl:bob"),
+        "enforced-certificate": (enforcing.secure, java_tls(files), f"{local} x509:{ALICE}"),
+        "enforced-wrong-password": (enforcing.address, java_login("Wrong"), "AUTHFAILED"),
     }
     assert java(expect) == {name: outcome for name, (_, _, outcome) in expect.items()}
 
@@ -173,6 +157,18 @@ def test_kazoo_with_sasl(server, kazoo):
     for user, password in (("bob", "wrong"), ("eve", "x")):
         with pytest.raises(AuthFailedError):
             kazoo(server.address, **sasl(user, password)).get("/")
+
+
+def test_one_sasl_exchange_a_connection(server):
+    mechanism = SASLClient("zk-sasl-md5", "zookeeper", mechanism="DIGEST-MD5", username="bob", password=USERS["bob"])
+    with server.client() as client:
+        challenge = client.call(jute.SASL, jute.buffer(b"anything")).buffer()
+        assert re.sub(rb'"[^"]{20,}"', b"N", challenge) == b'realm="zk-sasl-md5",nonce=N,charset=utf-8,algorithm=md5-sess'
+        assert client.call(jute.SASL, jute.buffer(mechanism.process(challenge))).buffer().startswith(b"rspauth=")
+        with pytest.raises(Refused) as refused:
+            client.call(jute.SASL, jute.buffer(b""))
+        assert refused.value.code == jute.AUTH_FAILED
+        assert client.is_closed()
 
 
 @pytest.mark.parametrize("name", ["SHA256", "SHA3-256", "SHA-512"])
@@ -276,3 +272,19 @@ def test_files_are_reloaded_at_sighup(files, start, kazoo, corral_only):
     kazoo(server.address, **sasl("bob", "another")).get("/")
     with pytest.raises(AuthFailedError):
         kazoo(server.address, **sasl("bob", USERS["bob"])).get("/")
+
+
+def test_an_open_root_is_a_risk(start, kazoo, corral_only):
+    server = start()
+
+    def risks():
+        assert server.stop() == 0
+        command = [str(binary()), "check-config", "--security", "--data-dir", str(server.directory / "data")]
+        return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False).stderr
+
+    # Without a write there is no snapshot, whose root could be looked at.
+    kazoo(server.address).create("/any")
+    assert "risk: the tree: every client may make znodes below the root" in risks()
+    kazoo(server.start().address).set_acls("/", [make_acl("world", "anyone", read=True), make_acl("sasl", "bob", all=True)])
+    assert "the tree" not in risks()
+    server.start()

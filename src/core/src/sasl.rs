@@ -16,8 +16,8 @@ use sha1::Sha1;
 const REALM: &str = "zk-sasl-md5";
 /// The service and the server's name, as clients have to name them.
 const DIGEST_URI: &str = "zookeeper/zk-sasl-md5";
-/// Bytes of a response at most, as in Java.
-const RESPONSE_BYTES_MAX: usize = 4096;
+/// Bytes of a token at most, as in Java.
+pub(crate) const TOKEN_BYTES_MAX: usize = 4096;
 
 type Hash = [u8; 16];
 
@@ -81,14 +81,14 @@ pub(crate) fn nonce(key: &[u8; 16], count: u64) -> String {
     STANDARD.encode(Sha1::new().chain_update(key).chain_update(count.to_be_bytes()).finalize())
 }
 
-/// The challenge that answers the client's first token, which is empty. A nonce is good for one exchange.
+/// The challenge that answers the client's first token. A nonce is good for one exchange.
 pub(crate) fn challenge(nonce: &str) -> String {
-    format!("realm=\"{REALM}\",nonce=\"{nonce}\",qop=\"auth\",charset=utf-8,algorithm=md5-sess")
+    format!("realm=\"{REALM}\",nonce=\"{nonce}\",charset=utf-8,algorithm=md5-sess")
 }
 
 /// Verifies the client's answer to the challenge with this nonce.
 pub(crate) fn verify(nonce: &str, token: &[u8], users: &Users) -> Result<Proven, Failed> {
-    if token.len() > RESPONSE_BYTES_MAX {
+    if nonce.is_empty() || token.len() > TOKEN_BYTES_MAX {
         return Err(Failed);
     }
     let directives = directives(token)?;

@@ -187,7 +187,7 @@ pub struct Shard {
     reported_at: Millis,
     buffers: BufferPool,
     addresses: AddressIdentities,
-    /// Connections in the middle of a SASL exchange, each with the nonce that it was sent.
+    /// Connections that have begun a SASL exchange, each with the nonce that it was sent; no text after the exchange.
     sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
     /// Nonces made so far.
     nonces: u64,

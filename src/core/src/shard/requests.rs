@@ -15,6 +15,7 @@ use crate::reply;
 use crate::report::Answered;
 use crate::request::{self, Refused};
 use crate::sasl::{self, Failed, Proven, Users};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use corral_wire::consts::{XID_PING, ZXID_UNNUMBERED};
@@ -173,7 +174,7 @@ impl Shard {
         Ok(())
     }
 
-    /// A step of a SASL exchange; done at once, as an auth packet is. Without users the exchange ends at once, without an identity and
+    /// A step of a SASL exchange; done at once, as an auth packet is. The first token may be anything. Without users the exchange ends at once, without an identity and
     /// without an error, as ZooKeeper ends it where no mechanism is configured. A null token closes the connection there too.
     fn sasl(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Served {
         self.spent += AUTH_BYTE_COST * reader.remaining();
@@ -184,7 +185,7 @@ impl Shard {
             return Ok(());
         };
         let proven = match self.sasl.remove(&conn.id) {
-            None if token.is_empty() => {
+            None if token.len() <= sasl::TOKEN_BYTES_MAX => {
                 self.nonces += 1;
                 let nonce = sasl::nonce(&self.config.nonce_key, self.nonces);
                 self.answer_sasl(conn, ReplyHeader::ok(xid, 0), Some(sasl::challenge(&nonce).as_bytes()));
@@ -194,6 +195,8 @@ impl Shard {
             None => Err(Failed),
             Some(nonce) => sasl::verify(&nonce, token, &users),
         };
+        // There is one exchange a connection, whatever came of it.
+        self.sasl.insert(conn.id, Box::default());
         if let Ok(Proven { user, proof }) = proven {
             self.add_identity(conn, acl::identity("sasl", &user))?;
             self.answer_sasl(conn, ReplyHeader::ok(xid, 0), Some(proof.as_bytes()));
