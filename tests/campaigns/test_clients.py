@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from clients import kazoo_suite, patroni, programs
+from clients.secured import Files, have_tools
 from support import packages
 from support.server import class_paths
 
@@ -64,7 +65,8 @@ def test_node_client(run_program):
     run_program("node", [node, str(CLIENTS / "node" / "client.js")], env=environment)
 
 
-def test_rust_client(run_program):
+def build_rust_client(program):
+    """Builds the programs with the Rust crate; gives the path of one. Skips the test where the crates cannot be had."""
     cargo, target = packages.need_command("cargo", "Rust (https://rustup.rs)"), CACHE / "rust"
     manifest = CLIENTS / "rust" / "Cargo.toml"
     command = [cargo, "build", "--quiet", "--locked", "--manifest-path", str(manifest), "--target-dir", str(target)]
@@ -72,8 +74,18 @@ def test_rust_client(run_program):
     if done.returncode != 0 and any(sign in done.stderr for sign in UNREACHABLE):
         pytest.skip(f"cargo cannot get the crates: {done.stderr.strip().splitlines()[0]}")
     assert done.returncode == 0, done.stderr
-    run_program("rust", [str(target / "debug" / "corral-rust-client-test")])
+    return str(target / "debug" / program)
+
+
+def test_rust_client(run_program):
+    run_program("rust", [build_rust_client("corral-rust-client-test")])
 
 
 def test_patroni_fails_over_as_with_zookeeper(options, note):
     note(patroni.told_alike(options))
+
+
+def test_patroni_fails_over_by_tls(options, note, tmp_path):
+    if not have_tools():
+        pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
+    note(patroni.told_alike(options, Files(tmp_path)))

@@ -12,9 +12,11 @@ import time
 
 import pytest
 
+from clients.secured import have_tools
 from differential import record, servers
 from differential.driver import describe
 from differential.generator import Generator
+from differential.security import Security, secured_files
 from differential.shrink import shrink
 from support import REPOSITORY, jute
 from support.client import Connection, exists_or_none, four_letter_command, words_table
@@ -56,10 +58,10 @@ MASKS = (
 
 
 class Campaign:
-    """Both configurations, and the differences found."""
+    """Both configurations, and the differences found. `security` makes a Security for each."""
 
-    def __init__(self, shards, say):
-        self.pairs = {strict: servers.Pair(strict, shards) for strict in (False, True)}
+    def __init__(self, shards, say, security=lambda: None):
+        self.pairs = {strict: servers.Pair(strict, shards, security()) for strict in (False, True)}
         self.say, self.found = say, []
         self.sequences, self.operations = 0, 0
 
@@ -111,6 +113,21 @@ def test_both_servers_answer_the_same(seed, shards, is_over, say, note):
         pytest.skip(reason)
     campaign = Campaign(shards, say)
     say(f"seed {seed}")
+    campaign.run(seed, is_over)
+    note(f"{campaign.figures()} from seed {seed}, beside ZooKeeper {zookeeper_version()}")
+    if campaign.found:
+        pytest.fail(f"the servers differ; repeat: {'; '.join(campaign.found)}", pytrace=False)
+
+
+@pytest.mark.parametrize("enforced", [False, True])
+def test_both_servers_answer_alike_to_users(seed, shards, is_over, say, note, enforced, tmp_path):
+    """As above, with SASL users, client certificates and super users, and with authentication that is enforced."""
+    if reason := servers.why_not():
+        pytest.skip(reason)
+    if not have_tools():
+        pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
+    files = secured_files(tmp_path)
+    campaign = Campaign(shards, say, lambda: Security(files, enforced))
     campaign.run(seed, is_over)
     note(f"{campaign.figures()} from seed {seed}, beside ZooKeeper {zookeeper_version()}")
     if campaign.found:

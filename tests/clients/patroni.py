@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.secured import ALICE, secured
 from support import packages
 from support.server import Corral, ZooKeeper
 from support.wait import free_port, wait_until
@@ -49,16 +50,16 @@ class Story:
 class Node:
     """One Patroni and the PostgreSQL it runs."""
 
-    def __init__(self, postgres, server, number):
+    def __init__(self, postgres, server, number, files=None):
         self.name, self.postgres = f"node{number}", postgres
         self.directory = server.directory / self.name
         self.directory.mkdir()
         self.data, self.log_path = self.directory / "data", self.directory / "log"
         self.port, self.page = free_port(), f"127.0.0.1:{free_port()}"
         self.process = None
-        (self.directory / "patroni.json").write_text(json.dumps(self.settings(server.address)))
+        (self.directory / "patroni.json").write_text(json.dumps(self.settings(secured_by(server, files))))
 
-    def settings(self, address):
+    def settings(self, zookeeper):
         """Patroni's configuration; JSON is YAML."""
         trusted = ["local all all trust", "host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
         shared = {"use_pg_rewind": True, "parameters": {"max_connections": 20, "shared_buffers": "16MB", "wal_keep_size": "64MB"}}
@@ -67,7 +68,7 @@ class Node:
             "scope": "test",
             "name": self.name,
             "restapi": {"listen": self.page, "connect_address": self.page},
-            "zookeeper": {"hosts": [f"{address[0]}:{address[1]}"]},
+            "zookeeper": zookeeper,
             "bootstrap": {"dcs": {**times, "postgresql": shared}, "initdb": [{"auth": "trust"}, {"encoding": "UTF8"}]},
             "postgresql": {
                 "listen": f"127.0.0.1:{self.port}",
@@ -149,12 +150,22 @@ def await_primary(story, what, node, begin):
     story.time(f"{what}: there is a primary", begin)
 
 
-def told_on(server, postgres):
+def secured_by(server, files):
+    """How Patroni connects: with `files` by TLS, with a certificate, and with znodes that nobody else may use."""
+    host, port = server.secure if files else server.address
+    settings = {"hosts": [f"{host}:{port}"]}
+    if files:
+        paths = {"cacert": files.path("ca.pem"), "cert": files.path("alice.crt"), "key": files.path("alice.key")}
+        settings.update(use_ssl=True, verify=True, set_acls={ALICE: ["ALL"]}, **paths)
+    return settings
+
+
+def told_on(server, postgres, files=None):
     """The whole story on one server."""
     story, nodes = Story(server.kind), []
     try:
         server.start()
-        first, second = nodes = [Node(postgres, server, number) for number in range(2)]
+        first, second = nodes = [Node(postgres, server, number, files) for number in range(2)]
         begin_cluster(story, first, second)
         kill_primary(story, first, second)
         switch_over(story, first, second)
@@ -173,16 +184,16 @@ def told_on(server, postgres):
         server.dispose()
 
 
-def told_alike(options):
+def told_alike(options, files=None):
     """The times of the story on the server under test and, beside a corral, on a ZooKeeper, if there is one. The notes must be the same."""
     postgres, makers = postgres_programs(), []
     if packages.zookeeper():
-        makers.append(lambda: ZooKeeper(tick_ms=TICK_MS))
+        makers.append(lambda: server_of("zookeeper", options, files))
     if options.server == "corral":
-        makers.append(lambda: Corral(shards=options.shards, tick_ms=TICK_MS))
+        makers.append(lambda: server_of("corral", options, files))
     if not makers:
         pytest.skip("no ZooKeeper: install Debian's package zookeeper, or set ZOOKEEPER_JARS")
-    stories = [told_on(make(), postgres) for make in makers]
+    stories = [told_on(make(), postgres, files) for make in makers]
     first, last = stories[0], stories[-1]
     different = list(difflib.unified_diff(first.notes, last.notes, first.kind, last.kind, lineterm=""))
     assert not different, "\n".join(different)
@@ -190,6 +201,12 @@ def told_alike(options):
         f"{what} after " + ", ".join(f"{story.times[what]:.2f} s ({story.kind})" for story in stories)
         for what in first.times
     )
+
+
+def server_of(kind, options, files):
+    if files:
+        return secured(kind, files, files.settings("pem", tickTime=TICK_MS))
+    return ZooKeeper(tick_ms=TICK_MS) if kind == "zookeeper" else Corral(shards=options.shards, tick_ms=TICK_MS)
 
 
 def begin_cluster(story, first, second):

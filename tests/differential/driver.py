@@ -12,10 +12,9 @@ import json
 from collections import namedtuple
 
 from differential import control, explained, mapping, operations, words
+from differential.side import LAST_SLOTS
 
 SYNC = ["sync", "/"]
-# The first of the slots in which sessions without a connection are resumed and closed.
-LAST_SLOTS = 1000
 SHOWN_MESSAGES = 12
 # `difference` is None if the servers agree. `parted` tells that the comparison ended early at an explained difference.
 Outcome = namedtuple("Outcome", "difference parted driver tree")
@@ -178,6 +177,10 @@ class Driver:
                 continue
             holders = [slot for slot in self.sides[0].open if self.sides[0].sessions[slot] == session]
             slot = holders[0] if holders else LAST_SLOTS + number
+            security = self.sides[0].security
+            if holders and security and security.refuses(slot):
+                self.drop(["drop", slot], slot)
+                holders, slot = [], LAST_SLOTS + number
             if not holders:
                 for side in self.sides:
                     side.sessions[slot] = side.opened[number]

@@ -5,6 +5,7 @@ that of the transaction which the zxid beside it names. Sessions are numbered in
 children and ephemerals are sorted. Everything else stays as it came, also bytes behind a record.
 """
 
+import re
 import time
 from bisect import bisect_right
 from itertools import groupby
@@ -102,6 +103,7 @@ RECORDS = {
     **dict.fromkeys((jute.CREATE2, jute.CREATE_CONTAINER, jute.CREATE_TTL, jute.GET_DATA, jute.RECONFIG), bytes_and_stat),
     **dict.fromkeys((jute.GET_CHILDREN, jute.GET_EPHEMERALS), sorted_strings),
     **dict.fromkeys((jute.MULTI, jute.MULTI_READ), multi),
+    jute.SASL: lambda reader, _: re.sub(rb'nonce="[^"]*"', b'nonce="N"', reader.buffer() or b"none"),
     jute.GET_CHILDREN2: lambda reader, names: (sorted_strings(reader, names), stat(reader, names)),
     jute.GET_ACL: lambda reader, names: (
         vector(reader, lambda: (reader.int32(), reader.buffer(), reader.buffer())), stat(reader, names)

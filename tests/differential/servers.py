@@ -35,14 +35,16 @@ CORRAL_STRICT = {"features.enforce_quota": "true", "features.reconfig": "true"}
 JAVA_OPTIONS = (f"-Dznode.container.checkIntervalMs={NEVER_MS}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def zookeeper(strict):
+def zookeeper(strict, security=None):
     """A real ZooKeeper, not started."""
-    return ZooKeeper(TICK_MS, ZOOKEEPER_SETTINGS | (ZOOKEEPER_STRICT if strict else {}), JAVA_OPTIONS)
+    settings, options = security.zookeeper() if security else ({}, ())
+    return ZooKeeper(TICK_MS, ZOOKEEPER_SETTINGS | (ZOOKEEPER_STRICT if strict else {}) | settings, JAVA_OPTIONS + options)
 
 
-def corral(shards, strict):
+def corral(shards, strict, security=None):
     """The server under test, not started."""
-    return follower.corral(shards, TICK_MS, CORRAL_SETTINGS | (CORRAL_STRICT if strict else {}))
+    settings = security.corral() if security else {}
+    return follower.corral(shards, TICK_MS, CORRAL_SETTINGS | (CORRAL_STRICT if strict else {}) | settings)
 
 
 def why_not():
@@ -58,15 +60,15 @@ def why_not():
 class Pair:
     """A real ZooKeeper and corral, on which cases run side by side. Both are started when the first case needs them."""
 
-    def __init__(self, strict, shards=2):
-        self.shards, self.strict = shards, strict
+    def __init__(self, strict, shards=2, security=None):
+        self.shards, self.strict, self.security = shards, strict, security
         self.servers, self.sides = (), ()
 
     def run(self, steps):
         """Runs a case and returns its Outcome. After it both servers hold the same, or they are replaced before the next."""
         if not self.sides:
-            self.servers = (zookeeper(self.strict), corral(self.shards, self.strict))
-            self.sides = tuple(Side(server.start(), SEARCH_LIMIT_S) for server in self.servers)
+            self.servers = (zookeeper(self.strict, self.security), corral(self.shards, self.strict, self.security))
+            self.sides = tuple(Side(server.start(), SEARCH_LIMIT_S, self.security) for server in self.servers)
         outcome = run_case(self.sides, steps, self.strict)
         if outcome.difference or outcome.parted:
             trees = [side.control.tree() for side in self.sides]

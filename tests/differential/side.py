@@ -6,12 +6,16 @@ from differential import mapping, operations
 from differential.control import Control, Wire, connect_frame
 from support import jute
 
+# The first of the slots in which sessions without a connection are resumed and closed.
+LAST_SLOTS = 1000
 # The messages that stand for the end of what a connection sent. A connection that should have been closed is "still open".
 ENDS = (("closed",), ("silent",), ("still open",))
 
 
 class Slots:
     """The connections and sessions of one case: `open` and `sessions` by slot, `opened` all sessions in order."""
+
+    security = None
 
     def begin(self):
         self.open, self.sessions, self.opened = {}, {}, []
@@ -28,8 +32,9 @@ class Slots:
 class Side(Slots):
     """A running server. What it answers is mapped, see mapping.py."""
 
-    def __init__(self, server, limit_s):
-        self.kind, self.address, self.limit_s = server.kind, server.address, limit_s
+    def __init__(self, server, limit_s, security=None):
+        """`security` proves who connects (security.py)."""
+        self.kind, self.address, self.limit_s, self.security = server.kind, server.address, limit_s, security
         self.names = mapping.Names()
         self.control = Control(self.address, self.names, limit_s)
 
@@ -51,19 +56,24 @@ class Side(Slots):
         last = {"none": 0, "seen": self.names.real_zxid(seen), "ahead": operations.FAR_ZXID}[options.get("zxid", "none")]
         if options.get("unknown"):
             session = (options["unknown"], b"\1" * 16)
-        wire = Wire(self.address, self.limit_s)
+        wire = self.dial(slot)
         wire.send(connect_frame(options, session, last))
         messages = []
         if frames := wire.frames(1):
             message, opened = mapping.connect_response(frames[0], self.names)
             messages.append(message)
             if opened:
+                if self.security:
+                    self.security.log_in(wire, slot)
                 self.add(slot, wire, opened)
                 self.seen[slot] = seen
                 return messages
             wire.frames(0, to_the_end=True)
         wire.drop()
         return [*messages, (wire.state,)]
+
+    def dial(self, slot):
+        return self.security.dial(self, slot) if self.security else Wire(self.address, self.limit_s)
 
     def send(self, slot, ops, xids):
         seen = self.seen.get(slot, 0)
@@ -114,7 +124,10 @@ class Side(Slots):
             self.release(slot)
         for session in self.opened:
             wire = Wire(self.address, self.limit_s)
-            wire.send(connect_frame({}, session, 0) + operations.frame(["close"], 1))
+            wire.send(connect_frame({}, session, 0))
+            if wire.frames(1) and self.security:
+                self.security.log_in(wire, LAST_SLOTS)
+            wire.send(operations.frame(["close"], 1))
             wire.frames(0, to_the_end=True)
             wire.drop()
 
