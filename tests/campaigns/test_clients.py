@@ -88,4 +88,4 @@ def test_patroni_fails_over_as_with_zookeeper(options, note):
 def test_patroni_fails_over_by_tls(options, note, tmp_path):
     if not have_tools():
         pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
-    note(patroni.told_alike(options, Files(tmp_path)))
+    note(patroni.told_by_tls(options, Files(tmp_path)))
