@@ -18,13 +18,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use corral_engine::{CorruptState, Event, Finding};
 use corral_storage::{Dump, MmapDisk, SnapshotError, confirm_damage, list_snapshots, scrub_snapshot, snapshot_index};
 
-use crate::actor::snapshot_writer::lower_priority;
 use crate::data::damage::Damage;
 use crate::data::lenders::Lenders;
 use crate::data::quarantine::put_file_aside;
 use crate::gauges::Gauges;
 use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
+use crate::runtime::threads::lower_priority;
 
 /// How often a long scrub tells how far it is.
 const SAY_EVERY: Duration = Duration::from_secs(60);

@@ -23,9 +23,8 @@ use crate::messages::{ToConsensus, ToWriter};
 use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::Post;
 use crate::runtime::memory;
+use crate::runtime::threads::lower_priority;
 
-/// The thread's nice value: the shards' cores come first.
-const NICE: i32 = 10;
 /// A snapshot is written no faster than this: a million znodes of 100 bytes take 1.4 s.
 const SNAPSHOT_BYTES_PER_S: u64 = 128 << 20;
 /// Quiet time after which the memory of what was dropped goes back to the kernel.
@@ -201,13 +200,6 @@ impl Shortage {
 /// damaged place gets into one. A start then evaluates them anew.
 fn look_again(snapshot: &Snapshot) -> Result<(), CorruptState> {
     snapshot.verify().map_err(|fault| CorruptState { finding: Finding::DamagedSnapshot, what: fault.to_string() })
-}
-
-pub(crate) fn lower_priority() {
-    let me = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(me), NICE) {
-        tracing::warn!("a thread for snapshots keeps the default priority: {error}");
-    }
 }
 
 /// Why there is no new snapshot.

@@ -23,7 +23,7 @@ use crate::net::handshakes::{HandshakeLimits, Handshakes, Speaks};
 use crate::net::tls::clients::ClientTls;
 use crate::node::ports::ListensOn;
 use crate::runtime::mailbox::Post;
-use crate::runtime::threads::start_pinned;
+use crate::runtime::threads::{lower_priority, start_pinned};
 
 /// Where clients connect.
 pub(super) struct Listeners {
@@ -116,6 +116,7 @@ impl Accepting<'_> {
         let handshakes = Handshakes { tls, acceptor, ended, limits, gauges };
         let endings = self.endings.clone();
         let run = move || {
+            lower_priority();
             if let Err(error) = handshakes.run(listeners) {
                 let sentence = format!("the thread for TLS handshakes cannot be started: {error}");
                 let _ = endings.send(Ending::Failed(Fault::new(ExitCode::Internal, sentence)));

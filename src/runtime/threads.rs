@@ -4,6 +4,17 @@ use std::thread;
 
 use crate::exit::{ExitCode, Fault};
 
+/// The nice value of threads that give way to the shards.
+const NICE: i32 = 10;
+
+/// From here on this thread gives way to the shards on the same CPU.
+pub(crate) fn lower_priority() {
+    let me = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(me), NICE) {
+        tracing::warn!("a thread keeps the default priority: {error}");
+    }
+}
+
 /// Starts a thread that may run on any CPU.
 ///
 /// # Errors
