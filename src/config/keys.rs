@@ -417,6 +417,8 @@ sections! {
         sasl_users_file: PathBuf = PathBuf::new(), NONE, "";
         /// SASL users that are super users, besides the rights that ACLs give them.
         sasl_super_users: Names = Names::default(), NONE, "";
+        /// Every SASL user has the rights that ACLs give to this one (ZooKeeper's `letAnySaslUserDoX`). Empty = none.
+        sasl_any_user: Text = Text::default(), NONE, "";
         /// Password of the SASL user `super`, instead of one from the files.
         sasl_super_password: Secret = Secret::default(), NONE, "";
         /// A client that fails to prove its SASL user goes on without one. Otherwise its connection is closed.

@@ -67,12 +67,13 @@ fn zoo_keys_of_authentication() {
         load_zoo(&format!("dataDir=/z\nclientPort=2182\n{lines}\n"), &[flag]).map(|loaded| loaded.config.security)
     };
     let both = "enforce.auth.enabled=true\nenforce.auth.schemes=digest, sasl\nsuperUser=admin\nsuperUser.2=root\n\
-                allowSaslFailedClients=true\nSASLAuthenticationProvider.superPassword=pw\nsasl.serverconfig=ZK";
+                letAnySaslUserDoX=all\nallowSaslFailedClients=true\nSASLAuthenticationProvider.superPassword=pw\nsasl.serverconfig=ZK";
     let found = security(both).expect("all values are good");
     assert_eq!(found.enforce_schemes.0, ["digest", "sasl"]);
     assert_eq!(found.sasl_super_users.0, ["admin", "root"]);
     assert!(found.allow_sasl_failed_clients && found.sasl_acls);
     assert_eq!((&*found.sasl_super_password.0, &*found.sasl_jaas_section.0), ("pw", "ZK"));
+    assert_eq!(found.sasl_any_user.0, "all");
     assert_eq!(security("sessionRequireClientSASLAuth=true").expect("it is good").enforce_schemes.0, ["sasl"]);
     assert!(security("enforce.auth.schemes=sasl").expect("it is not enabled").enforce_schemes.0.is_empty());
     for (name, hash) in
@@ -86,7 +87,6 @@ fn zoo_keys_of_authentication() {
         ("enforce.auth.schemes=x509", "no client is asked for a certificate"),
         ("enforce.auth.schemes=kerberos", "not a scheme"),
         ("enforce.auth.schemes=digest\nDigestAuthenticationProvider.enabled=false", "there is no digest scheme"),
-        ("enforce.auth.schemes=sasl\nletAnySaslUserDoX=x", "is not served; name the users"),
     ] {
         let refused = security(&format!("enforce.auth.enabled=true\n{line}")).expect_err(line);
         assert!(refused.contains(part), "{refused}");

@@ -178,14 +178,7 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("superUser", Rule::Enforce("a name in `security.sasl_super_users`")),
     ("superUser.*", Rule::Enforce("a name in `security.sasl_super_users`")),
     ("SASLAuthenticationProvider.superPassword", Rule::Text { to: "security.sasl_super_password" }),
-    (
-        "letAnySaslUserDoX",
-        Rule::Demand {
-            off: &[""],
-            what: "the rights of one SASL user for all of them",
-            remedy: "name the users in the ACLs, and drop the line",
-        },
-    ),
+    ("letAnySaslUserDoX", Rule::Text { to: "security.sasl_any_user" }),
     ("sasl.serverconfig", Rule::Text { to: "security.sasl_jaas_section" }),
     ("X509AuthenticationProvider.superUser", Rule::Text { to: "security.x509_super_user" }),
     (

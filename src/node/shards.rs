@@ -1,6 +1,6 @@
 //! The settings of the shards, from the configuration.
 
-use corral_core::acl::{self, DigestHash};
+use corral_core::acl::{self, AnySaslUser, DigestHash};
 use corral_core::limits::ShardLimits;
 use corral_core::shard::ShardConfig;
 use corral_core::shared::Text;
@@ -36,6 +36,9 @@ pub(super) fn configured(config: &Config, shards: usize) -> ShardConfig {
         skip_acl: security.skip_acl,
         enforce_schemes: security.enforce_schemes.0.iter().map(|scheme| Text::from(&**scheme)).collect(),
         sasl_super_users: security.sasl_super_users.0.iter().map(|name| Text::from(&**name)).collect(),
+        any_sasl_user: Some(&security.sasl_any_user.0)
+            .filter(|name| !name.is_empty())
+            .map(|name| AnySaslUser::named(name)),
         allow_sasl_failed: security.allow_sasl_failed_clients,
         audit: config.audit.enabled,
         keeper_extensions: features.keeper_extensions,

@@ -21,6 +21,7 @@ from puresasl.client import SASLClient
 
 from clients import programs
 from clients.secured import ALICE, PASSWORD, ROOT, USERS, Files, have_tools, java_login, java_tls, secured
+from differential import operations
 from support import jute, packages
 from support.client import Refused, four_letter_command
 from support.server import binary
@@ -157,6 +158,25 @@ def test_kazoo_with_sasl(server, kazoo):
     for user, password in (("bob", "wrong"), ("eve", "x")):
         with pytest.raises(AuthFailedError):
             kazoo(server.address, **sasl(user, password)).get("/")
+
+
+def test_rights_of_any_sasl_user(start, kazoo):
+    server = start(letAnySaslUserDoX="everyone")
+    bob = kazoo(server.address, **sasl("bob", USERS["bob"]))
+    bob.create("/shared", b"of all", acl=[make_acl("sasl", "everyone", all=True)])
+    assert bob.get("/shared")[0] == b"of all"
+    with pytest.raises(NoAuthError):
+        kazoo(server.address).get("/shared")
+    # It is no identity of the connection: an ACL for its creator is for bob alone.
+    bob.create("/own", acl=[make_acl("auth", "", all=True)])
+    assert [acl.id.id for acl in bob.get_acls("/own")[0]] == ["bob"]
+    with pytest.raises(InvalidACLError):
+        kazoo(server.address).create("/none", acl=[make_acl("auth", "", all=True)])
+    with server.client() as client:
+        challenge = client.call(jute.SASL, jute.buffer(b"")).buffer()
+        mechanism = SASLClient("zk-sasl-md5", "zookeeper", mechanism="DIGEST-MD5", username="bob", password=USERS["bob"])
+        client.call(jute.SASL, jute.buffer(mechanism.process(challenge)))
+        assert b"everyone" not in client.call(operations.WHO_AM_I).rest()
 
 
 def test_one_sasl_exchange_a_connection(server):

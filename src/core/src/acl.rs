@@ -128,6 +128,51 @@ fn expand_auth(perms: i32, identities: &[Identity], fixed: &mut Vec<AclEntry>) -
     Ok(())
 }
 
+/// The SASL user of ZooKeeper's `letAnySaslUserDoX`. Every connection with a SASL user has its rights in ACLs, but is not this user.
+#[derive(Clone, Debug)]
+pub struct AnySaslUser(Identity);
+
+impl AnySaslUser {
+    /// The user with this name.
+    pub fn named(name: &str) -> Self {
+        Self(identity("sasl", name))
+    }
+
+    /// The identity that gives a connection these rights.
+    pub(crate) fn identity(&self) -> Identity {
+        self.0.clone()
+    }
+
+    /// Whether this is that identity, and none that the connection proved.
+    fn is(&self, identity: &Identity) -> bool {
+        Arc::ptr_eq(&self.0.id.0, &identity.id.0)
+    }
+}
+
+/// The identities of a connection that it proved.
+pub(crate) fn proven<'i>(identities: &'i [Identity], any: Option<&AnySaslUser>) -> impl Iterator<Item = &'i Identity> {
+    identities.iter().filter(move |identity| any.is_none_or(|any| !any.is(identity)))
+}
+
+/// Replaces the `auth` entries of a sent ACL by the identities that the connection proved, as its evaluation would replace them.
+pub(crate) fn expand_proven(spec: &mut AclSpec, identities: &[Identity], any: &AnySaslUser) {
+    let (AclSpec::List(sent) | AclSpec::BrokenOff(sent)) = spec else { return };
+    if sent.iter().all(|entry| &*entry.scheme != "auth") {
+        return;
+    }
+    let own: Vec<Identity> = proven(identities, Some(any)).cloned().collect();
+    let mut expanded = Vec::new();
+    for entry in sent.iter() {
+        if &*entry.scheme != "auth" {
+            expanded.push(entry.clone());
+        } else if expand_auth(entry.perms, &own, &mut expanded).is_err() {
+            *spec = AclSpec::Malformed;
+            return;
+        }
+    }
+    *sent = expanded;
+}
+
 /// Whether an identity of this scheme proves who somebody is: an address does not.
 fn is_authenticated(scheme: &str) -> bool {
     matches!(scheme, "digest" | "sasl" | "x509")

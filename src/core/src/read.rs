@@ -7,7 +7,7 @@ mod nodes;
 mod rewatch;
 mod watching;
 
-use crate::acl::AclList;
+use crate::acl::{AclList, AnySaslUser};
 use crate::command::Identity;
 use crate::ids::{ConnId, Zxid};
 use crate::limits::{
@@ -32,6 +32,7 @@ pub(crate) struct ReadContext<'s> {
     pub(crate) watches: &'s mut WatchTable,
     pub(crate) conn: ConnId,
     pub(crate) identities: &'s [Identity],
+    pub(crate) any_sasl_user: Option<&'s AnySaslUser>,
     /// The session's ephemerals, sorted; `None` when it has none.
     pub(crate) ephemerals: Option<&'s Ephemerals>,
     pub(crate) skip_acl: bool,

@@ -220,20 +220,25 @@ fn acl_spec(sent: Option<Vector<'_, Acl<'_>>>) -> AclSpec {
     AclSpec::List(list)
 }
 
-/// Makes the ACLs that name a digest invalid: the server has no such scheme.
-pub(crate) fn refuse_digest_acls(kind: &mut CommandKind) {
+/// The ACLs of a command, as they were sent.
+pub(crate) fn acls(kind: &mut CommandKind) -> impl Iterator<Item = &mut AclSpec> {
     let ops = match kind {
         CommandKind::Op(op) => slice::from_mut(op),
         CommandKind::Multi(ops) => ops,
         _ => &mut [],
     };
-    for op in ops {
-        if let WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } = op
-            && let AclSpec::List(list) | AclSpec::BrokenOff(list) = acl
-            && list.iter().any(|entry| &*entry.scheme == "digest")
-        {
-            *acl = AclSpec::Malformed;
-        }
+    ops.iter_mut().filter_map(|op| match op {
+        WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } => Some(acl),
+        _ => None,
+    })
+}
+
+/// Makes an ACL that names a digest invalid: the server has no such scheme.
+pub(crate) fn refuse_digests(acl: &mut AclSpec) {
+    if let AclSpec::List(list) | AclSpec::BrokenOff(list) = acl
+        && list.iter().any(|entry| &*entry.scheme == "digest")
+    {
+        *acl = AclSpec::Malformed;
     }
 }
 

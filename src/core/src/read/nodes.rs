@@ -98,7 +98,7 @@ impl ReadContext<'_> {
     pub(super) fn who_am_i(&self, out: &mut Vec<u8>, xid: i32) {
         self.reply(out, xid, |writer| {
             let mut list = VectorEncoder::new(writer);
-            for identity in self.identities {
+            for identity in acl::proven(self.identities, self.any_sasl_user) {
                 list.push(&ClientInfo { auth_scheme: Some(&identity.scheme), user: Some(acl::user_name(identity)) });
             }
             list.finish();

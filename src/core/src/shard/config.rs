@@ -2,7 +2,7 @@
 //!
 //! Plain data.
 
-use crate::acl::{self, DigestHash};
+use crate::acl::{self, AnySaslUser, DigestHash};
 use crate::ids::ShardId;
 use crate::limits::ShardLimits;
 use crate::sasl::Users;
@@ -38,6 +38,8 @@ pub struct ShardConfig {
     pub sasl_users: Option<Arc<Users>>,
     /// SASL users that are super users.
     pub sasl_super_users: Vec<Text>,
+    /// Every SASL user has the rights of this one.
+    pub any_sasl_user: Option<AnySaslUser>,
     /// Whether a connection goes on after it failed to prove its SASL user.
     pub allow_sasl_failed: bool,
     /// Secret random bytes; nonces are made of them.
@@ -71,6 +73,7 @@ impl Default for ShardConfig {
             enforce_schemes: Vec::new(),
             sasl_users: None,
             sasl_super_users: Vec::new(),
+            any_sasl_user: None,
             allow_sasl_failed: false,
             nonce_key: [0; 16],
             keeper_extensions: false,

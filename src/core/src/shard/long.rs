@@ -73,6 +73,7 @@ impl Shard {
             watches,
             conn: conn.id,
             identities: conn.identities.as_slice(),
+            any_sasl_user: config.any_sasl_user.as_ref(),
             ephemerals: if ephemerals.is_empty() { None } else { ephemerals.get(&conn.session) },
             skip_acl: config.skip_acl,
             keeper: config.keeper_extensions,

@@ -4,7 +4,7 @@ use super::flow::InFlight;
 use super::memory::Wanting;
 use super::outcomes::frame_weight;
 use super::{Outputs, Served, Shard};
-use crate::acl;
+use crate::acl::{self, AnySaslUser};
 use crate::audit::Draft;
 use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
@@ -50,7 +50,7 @@ impl Shard {
                 }
                 let large = self.large(frame)?;
                 self.spent += REQUEST_COST + frame.len();
-                if let Ok(kind) = self.command(op, &mut reader) {
+                if let Ok(kind) = self.command(op, &conn.identities, &mut reader) {
                     if let CommandKind::Multi(ops) = &kind {
                         self.spent += ops.len() * MULTI_OP_COST;
                     }
@@ -102,10 +102,14 @@ impl Shard {
         conn.identities.iter().any(|who| self.config.enforce_schemes.contains(&who.scheme))
     }
 
-    fn command(&self, op: OpCode, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
+    /// Decodes a write of a connection with these identities.
+    fn command(&self, op: OpCode, who: &[Identity], reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
         let mut kind = request::command(op, self.config.keeper_extensions, reader)?;
         if self.config.digest.is_none() {
-            request::refuse_digest_acls(&mut kind);
+            request::acls(&mut kind).for_each(request::refuse_digests);
+        }
+        if let Some(any) = &self.config.any_sasl_user {
+            request::acls(&mut kind).for_each(|acl| acl::expand_proven(acl, who, any));
         }
         Ok(kind)
     }
@@ -131,7 +135,7 @@ impl Shard {
             self.proposals.place_of(&conn.identities, (conn.identity_turn, conn.identity_place));
         let weight = request::weight(&kind);
         let origin = Some(self.origin(conn.id));
-        let draft = if self.config.audit { Draft::of(conn.session, &conn.identities, &kind) } else { None };
+        let draft = if self.config.audit { self.draft(conn, &kind) } else { None };
         let command = Command { origin, session: conn.session, identities: conn.identity_place, kind };
         self.proposals.push(command, weight);
         conn.proposed += 1;
@@ -139,6 +143,15 @@ impl Shard {
         self.in_flight_bytes += weight;
         self.large_bytes += large;
         self.costly.in_flight += cost;
+    }
+
+    fn draft(&self, conn: &Conn, kind: &CommandKind) -> Option<Box<Draft>> {
+        match &self.config.any_sasl_user {
+            None => Draft::of(conn.session, &conn.identities, kind),
+            any => {
+                Draft::of(conn.session, &Arc::new(acl::proven(&conn.identities, any.as_ref()).cloned().collect()), kind)
+            }
+        }
     }
 
     pub(super) const fn origin(&self, conn: ConnId) -> Origin {
@@ -242,7 +255,8 @@ impl Shard {
             _ => false,
         };
         let mut list = Vec::clone(&conn.identities);
-        for new in is_super.then(|| acl::identity("super", "")).into_iter().chain([identity]) {
+        let any = self.config.any_sasl_user.as_ref().filter(|_| &*identity.scheme == "sasl").map(AnySaslUser::identity);
+        for new in is_super.then(|| acl::identity("super", "")).into_iter().chain([identity]).chain(any) {
             if !list.contains(&new) {
                 list.push(new);
             }
@@ -294,7 +308,7 @@ impl Shard {
             }
             Some(op) if self.writes(op) => {
                 self.spent += frame.len();
-                match self.command(op, &mut reader) {
+                match self.command(op, &conn.identities, &mut reader) {
                     Err(Refused::NotServed) => Err(Unserved::Unknown),
                     Err(Refused::TooManyOps) => {
                         reply::error(&mut conn.output, header.xid, zxid, ErrorCode::ThrottledOp);
