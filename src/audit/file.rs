@@ -29,6 +29,7 @@ impl AuditFile {
         }
         let mut file = AuditFile { path, bytes_max, retained, open: None };
         file.opened()?;
+        file.check_directory()?;
         Ok(file)
     }
 
@@ -71,6 +72,19 @@ impl AuditFile {
             lines.drain(..fit);
         }
         Ok(())
+    }
+
+    /// A full file is renamed, which needs the right to write in its directory.
+    fn check_directory(&self) -> io::Result<()> {
+        use rustix::fs::{Access, access};
+        let parent = self.path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let may_rename = access(parent.unwrap_or(Path::new(".")), Access::WRITE_OK | Access::EXEC_OK);
+        match may_rename {
+            Err(error) if self.bytes_max > 0 => Err(io::Error::other(format!(
+                "full files cannot be renamed in its directory ({error}); give the right to write there, or set audit.file_bytes_max = 0"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn opened(&mut self) -> io::Result<&mut (File, u64)> {

@@ -62,6 +62,19 @@ struct Queue {
 }
 
 impl Queue {
+    fn new(bytes_max: usize, when_full: WhenFull) -> Queue {
+        Queue {
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            when_full,
+            is_held: AtomicBool::new(false),
+            release: OnceLock::new(),
+            written: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.bytes.load(Ordering::SeqCst) > self.bytes_max
     }
@@ -102,16 +115,8 @@ impl AuditLog {
         let path = audit.path(&config.server.data_dir);
         let file = AuditFile::open(path.clone(), audit.file_bytes_max, audit.files_retained)
             .map_err(|error| Fault::new(ExitCode::StorageUnavailable, cannot_be_opened(&path, &error)))?;
-        let queue = Arc::new(Queue {
-            bytes: AtomicUsize::new(0),
-            bytes_max: usize::try_from(audit.queue_bytes_max).unwrap_or(usize::MAX),
-            when_full: audit.when_full,
-            is_held: AtomicBool::new(false),
-            release: OnceLock::new(),
-            written: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            is_ending: AtomicBool::new(false),
-        });
+        let bytes_max = usize::try_from(audit.queue_bytes_max).unwrap_or(usize::MAX);
+        let queue = Arc::new(Queue::new(bytes_max, audit.when_full));
         let ((writer, inbox), (done, ended)) = (flume::unbounded(), flume::bounded(1));
         let writing = Writer {
             inbox,
@@ -139,18 +144,19 @@ impl AuditLog {
     }
 
     /// Leaves records to be written. Gives whether writes are to be held, until the release.
-    pub(crate) fn write(&self, records: Vec<Record>) -> bool {
-        let bytes = records.iter().map(Record::bytes).sum();
-        let queued = self.queue.bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        let is_full = queued > self.queue.bytes_max;
-        if is_full && self.queue.when_full == WhenFull::Drop {
-            self.queue.dropped.fetch_add(records.len() as u64, Ordering::Relaxed);
-            self.queue.take(bytes);
-            return false;
+    pub(crate) fn write(&self, mut records: Vec<Record>) -> bool {
+        let holds = self.queue.when_full == WhenFull::Hold;
+        if self.queue.is_full() {
+            let all = records.len();
+            // Writes of clients come to an end when they are held. The ends of sessions, on all servers, do not.
+            records.retain(|record| holds && record.identities.is_some());
+            self.queue.dropped.fetch_add((all - records.len()) as u64, Ordering::Relaxed);
         }
+        let bytes = records.iter().map(Record::bytes).sum();
+        self.queue.bytes.fetch_add(bytes, Ordering::SeqCst);
         // The thread ends after the shards.
         let _ = self.writer.send(ToWriter::Records { at: self.clock.wall(), records, bytes });
-        if !is_full {
+        if !holds || !self.queue.is_full() {
             return false;
         }
         self.queue.is_held.store(true, Ordering::SeqCst);
@@ -220,7 +226,7 @@ struct Writer {
     queue: Arc<Queue>,
     failures: Complaint,
     drops: Complaint,
-    /// When it was last looked at.
+    /// Records dropped when it was last looked at.
     dropped_before: u64,
 }
 
@@ -293,5 +299,36 @@ impl Writer {
             tracing::error!(dropped, "records of the audit log are dropped: the disk is full or too slow");
         }
         self.dropped_before = dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corral_core::acl::identity;
+
+    #[test]
+    fn a_full_queue_holds_clients_and_drops_the_ends_of_sessions() {
+        let client = || {
+            let identities = Some(Arc::new(vec![identity("ip", "10.0.0.7")]));
+            Record { identities, ..of_the_server(Operation::Multi, AuditResult::Success) }
+        };
+        let ended = || of_the_server(Operation::EphemeralDeleted, AuditResult::Success);
+        for (when_full, dropped, kept) in [(WhenFull::Hold, 1, 4), (WhenFull::Drop, 2, 3)] {
+            let bytes_max = 2 * client().bytes();
+            let (writer, inbox) = flume::unbounded();
+            let queue = Arc::new(Queue::new(bytes_max, when_full));
+            let (clock, (_, ended_channel)) = (Clock::start(), flume::bounded(1));
+            let log = AuditLog { writer, queue, ended: ended_channel, clock, is_started: Arc::default() };
+            assert!(!log.write(vec![client(), ended()]), "there is room");
+            assert_eq!(log.write(vec![client()]), when_full == WhenFull::Hold);
+            assert_eq!(log.write(vec![ended(), client()]), when_full == WhenFull::Hold);
+            let count = |message| match message {
+                ToWriter::Records { records, .. } => records.len(),
+                ToWriter::Reopen | ToWriter::End { .. } => 0,
+            };
+            assert_eq!(inbox.try_iter().map(count).sum::<usize>(), kept);
+            assert_eq!(log.facts().dropped, dropped);
+        }
     }
 }
