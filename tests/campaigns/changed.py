@@ -7,9 +7,7 @@ import ssl
 import subprocess
 from collections import Counter
 
-from puresasl.client import SASLClient
-
-from clients.secured import PASSWORD, USERS
+from clients.secured import PASSWORD, USERS, digest_md5
 from support import jute
 from support.client import Client, Closed, Connection
 from support.server import binary
@@ -58,8 +56,7 @@ class Changed:
 
     def tls(self):
         """A client's side of TLS, without a socket."""
-        context = ssl.create_default_context(cafile=self.files.path("ca.pem"))
-        context.load_cert_chain(self.files.path("alice.crt"), self.files.path("alice.key"))
+        context = self.files.context()
         if self.random.random() < 0.5:
             context.maximum_version = ssl.TLSVersion.TLSv1_2
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -86,7 +83,7 @@ class Changed:
     def sasl(self):
         with Client(self.server.address) as client:
             challenge = client.call(jute.SASL, jute.buffer(b"")).buffer()
-            mechanism = SASLClient("127.0.0.1", "zookeeper", mechanism="DIGEST-MD5", username="bob", password=USERS["bob"])
+            mechanism = digest_md5("bob", USERS["bob"])
             client.send(jute.SASL, jute.buffer(self.change(mechanism.process(challenge))))
             try:
                 client.reply()

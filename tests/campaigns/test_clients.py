@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from clients import kazoo_suite, patroni, programs
-from clients.secured import Files, have_tools
+from clients.secured import need_files
 from support import packages
 from support.server import class_paths
 
@@ -86,6 +86,4 @@ def test_patroni_fails_over_as_with_zookeeper(options, note):
 
 
 def test_patroni_fails_over_by_tls(options, note, tmp_path):
-    if not have_tools():
-        pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
-    note(patroni.told_by_tls(options, Files(tmp_path)))
+    note(patroni.told_by_tls(options, need_files(tmp_path)))

@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from clients.secured import have_tools
 from differential import record, servers
 from differential.driver import describe
 from differential.generator import Generator
@@ -77,6 +76,13 @@ class Campaign:
             for pair in self.pairs.values():
                 pair.stop()
 
+    def judge(self, seed, is_over, note):
+        """Runs from this seed on. The test fails if the servers differ."""
+        self.run(seed, is_over)
+        note(f"{self.figures()} from seed {seed}, beside ZooKeeper {zookeeper_version()}")
+        if self.found:
+            pytest.fail(f"the servers differ; repeat: {'; '.join(self.found)}", pytrace=False)
+
     def figures(self):
         return f"{self.sequences} sequences, {self.operations} operations"
 
@@ -111,12 +117,8 @@ class Campaign:
 def test_both_servers_answer_the_same(seed, shards, is_over, say, note):
     if reason := servers.why_not():
         pytest.skip(reason)
-    campaign = Campaign(shards, say)
     say(f"seed {seed}")
-    campaign.run(seed, is_over)
-    note(f"{campaign.figures()} from seed {seed}, beside ZooKeeper {zookeeper_version()}")
-    if campaign.found:
-        pytest.fail(f"the servers differ; repeat: {'; '.join(campaign.found)}", pytrace=False)
+    Campaign(shards, say).judge(seed, is_over, note)
 
 
 @pytest.mark.parametrize("enforced", [False, True])
@@ -124,14 +126,8 @@ def test_both_servers_answer_alike_to_users(seed, shards, is_over, say, note, en
     """As above, with SASL users, client certificates and super users, and with authentication that is enforced."""
     if reason := servers.why_not():
         pytest.skip(reason)
-    if not have_tools():
-        pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
     files = secured_files(tmp_path)
-    campaign = Campaign(shards, say, lambda: Security(files, enforced))
-    campaign.run(seed, is_over)
-    note(f"{campaign.figures()} from seed {seed}, beside ZooKeeper {zookeeper_version()}")
-    if campaign.found:
-        pytest.fail(f"the servers differ; repeat: {'; '.join(campaign.found)}", pytrace=False)
+    Campaign(shards, say, lambda: Security(files, enforced)).judge(seed, is_over, note)
 
 
 def situation(server):

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from campaigns.changed import Changed
 from campaigns.test_clients import build_rust_client
 from clients import programs
-from clients.secured import LOGINS, Files, have_tools, java_login, java_tls, secured
+from clients.secured import LOGINS, java_login, java_tls, need_files, secured
 from support import packages
 
 # A client that is refused tries again for ever. A slow machine changes no outcome: all others have a minute.
@@ -39,9 +39,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    if not have_tools():
-        pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
-    return Files(tmp_path_factory.mktemp("secured"))
+    return need_files(tmp_path_factory.mktemp("secured"))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def servers(options, files):
     """An ordinary server, one that enforces authentication, and, of corral, one that checks revocation."""
 
     def begin(flags=(), **more):
-        server = secured(options.server, files, files.settings("pem", **{"ssl.enabledProtocols": "TLSv1.2,TLSv1.3"}, **more), flags)
+        server = secured(options.server, files, files.settings("pem", **more), flags)
         started.append(server.start())
         return server
 

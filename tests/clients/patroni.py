@@ -160,7 +160,7 @@ def await_primary(story, what, node, begin):
 
 
 def secured_by(server, files):
-    """How Patroni connects: with `files` by TLS, with a certificate, and with znodes that nobody else may use."""
+    """How Patroni connects: with `files` by TLS, with a certificate, and with znodes for the holder of that certificate alone."""
     host, port = server.secure if files else server.address
     settings = {"hosts": [f"{host}:{port}"]}
     if files:

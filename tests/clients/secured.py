@@ -1,7 +1,11 @@
 """Keys, stores and users of a secured ZooKeeper, and servers that are started with the same files: corral, and ZooKeeper itself."""
 
 import shutil
+import ssl
 import subprocess
+
+import pytest
+from puresasl.client import SASLClient
 
 from ensemble.authority import NEW_KEY, openssl
 from support.server import Corral, ZooKeeper, binary, java_class_path
@@ -45,6 +49,13 @@ class Files:
 
     def path(self, name):
         return str(self.directory / name)
+
+    def context(self, name="alice"):
+        """TLS of a client with the certificate of this name; without one if the name is None."""
+        context = ssl.create_default_context(cafile=self.path("ca.pem"))
+        if name:
+            context.load_cert_chain(self.path(f"{name}.crt"), self.path(f"{name}.key"))
+        return context
 
     def keytool(self, *words):
         subprocess.run(["keytool", *words], cwd=self.directory, capture_output=True, text=True, check=True)
@@ -106,6 +117,8 @@ extendedKeyUsage = serverAuth,clientAuth
             "X509AuthenticationProvider.superUser": ROOT,
             "superUser": "super",
             "fips-mode": "false",
+            # Without it ZooKeeper serves one version.
+            "ssl.enabledProtocols": "TLSv1.2,TLSv1.3",
             "ssl.keyStore.location": self.path(f"server.{store}"),
             "ssl.trustStore.location": self.path(trust),
             **password,
@@ -159,5 +172,13 @@ def java_login(section):
     return {"zookeeper.sasl.client": "true", "zookeeper.sasl.clientconfig": section}
 
 
-def have_tools():
-    return all(shutil.which(name) for name in ("openssl", "keytool", "java", "javac"))
+def digest_md5(user, password):
+    """A client's side of a SASL exchange."""
+    return SASLClient("zk-sasl-md5", "zookeeper", mechanism="DIGEST-MD5", username=user, password=password)
+
+
+def need_files(directory):
+    """The files, in this directory. Skips the test where the tools that make them are missing."""
+    if not all(shutil.which(name) for name in ("openssl", "keytool", "java", "javac")):
+        pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
+    return Files(directory)

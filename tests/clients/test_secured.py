@@ -17,10 +17,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_acl, make_digest_acl
-from puresasl.client import SASLClient
 
 from clients import programs
-from clients.secured import ALICE, PASSWORD, ROOT, USERS, Files, have_tools, java_login, java_tls, secured
+from clients.secured import ALICE, PASSWORD, ROOT, USERS, digest_md5, java_login, java_tls, need_files, secured
 from differential import operations
 from support import jute, packages
 from support.client import Refused, four_letter_command
@@ -35,18 +34,16 @@ REFUSED = "no session"
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    if not have_tools():
-        pytest.skip("needs openssl, keytool and javac (Debian: openssl, default-jdk-headless)")
-    return Files(tmp_path_factory.mktemp("secured"))
+    return need_files(tmp_path_factory.mktemp("secured"))
 
 
 @pytest.fixture(scope="module")
 def start(options, files):
-    """A function that starts a server with settings beside those of the files. Without these ZooKeeper serves one version of TLS."""
+    """A function that starts a server with settings beside those of the files."""
     started = []
 
     def begin(store="jks", kind=options.server, flags=(), **more):
-        server = secured(kind, files, files.settings(store, **{"ssl.enabledProtocols": "TLSv1.2,TLSv1.3"}, **more), flags)
+        server = secured(kind, files, files.settings(store, **more), flags)
         started.append(server.start())
         return server
 
@@ -174,13 +171,13 @@ def test_rights_of_any_sasl_user(start, kazoo):
         kazoo(server.address).create("/none", acl=[make_acl("auth", "", all=True)])
     with server.client() as client:
         challenge = client.call(jute.SASL, jute.buffer(b"")).buffer()
-        mechanism = SASLClient("zk-sasl-md5", "zookeeper", mechanism="DIGEST-MD5", username="bob", password=USERS["bob"])
+        mechanism = digest_md5("bob", USERS["bob"])
         client.call(jute.SASL, jute.buffer(mechanism.process(challenge)))
         assert b"everyone" not in client.call(operations.WHO_AM_I).rest()
 
 
 def test_one_sasl_exchange_a_connection(server):
-    mechanism = SASLClient("zk-sasl-md5", "zookeeper", mechanism="DIGEST-MD5", username="bob", password=USERS["bob"])
+    mechanism = digest_md5("bob", USERS["bob"])
     with server.client() as client:
         challenge = client.call(jute.SASL, jute.buffer(b"anything")).buffer()
         assert re.sub(rb'"[^"]{20,}"', b"N", challenge) == b'realm="zk-sasl-md5",nonce=N,charset=utf-8,algorithm=md5-sess'
@@ -221,9 +218,7 @@ def test_no_digests(start, kazoo):
 
 
 def wrapped(files, address, version=None, name="alice"):
-    context = ssl.create_default_context(cafile=files.path("ca.pem"))
-    if name:
-        context.load_cert_chain(files.path(f"{name}.crt"), files.path(f"{name}.key"))
+    context = files.context(name)
     if version:
         context.minimum_version = context.maximum_version = version
     return context.wrap_socket(socket.create_connection(address, timeout=60), server_hostname="localhost")

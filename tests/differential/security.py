@@ -4,11 +4,7 @@ The slot of a connection decides: none, the SASL user `ann`, a SASL super user, 
 Digests are among the operations of the cases.
 """
 
-import ssl
-
-from puresasl.client import SASLClient
-
-from clients.secured import JAAS_MODULE, Files
+from clients.secured import JAAS_MODULE, digest_md5, need_files
 from differential.control import Wire
 from differential.side import LAST_SLOTS
 from support import jute
@@ -22,7 +18,7 @@ SUPER_CERTIFICATE = "CN=root"
 
 def secured_files(directory):
     """Certificates and users for all pairs of servers."""
-    files = Files(directory)
+    files = need_files(directory)
     for name in ("a", "root"):
         files.sign(name, f"/CN={name}")
     users = "\n".join(f'  user_{name}="{password}"' for name, password in USERS.items())
@@ -70,9 +66,7 @@ class Security:
         if proof not in ("a", "root"):
             return Wire(side.address, side.limit_s)
         wire = Wire(("127.0.0.1", self.ports[side.kind]), side.limit_s)
-        context = ssl.create_default_context(cafile=self.files.path("ca.pem"))
-        context.load_cert_chain(self.files.path(f"{proof}.crt"), self.files.path(f"{proof}.key"))
-        wire.socket = context.wrap_socket(wire.socket, server_hostname="localhost")
+        wire.socket = self.files.context(proof).wrap_socket(wire.socket, server_hostname="localhost")
         return wire
 
     def log_in(self, wire, slot):
@@ -80,7 +74,7 @@ class Security:
         user = self.proof(slot)
         if user not in USERS:
             return
-        mechanism = SASLClient("zk-sasl-md5", "zookeeper", mechanism="DIGEST-MD5", username=user, password=USERS[user])
+        mechanism = digest_md5(user, USERS[user])
         token = b""
         for _ in range(2):
             wire.send(jute.frame(jute.int32(0) + jute.int32(jute.SASL) + jute.buffer(token)))
