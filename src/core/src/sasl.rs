@@ -3,6 +3,7 @@
 //! Pure. The caller brings the users and an unpredictable nonce. A password is kept as the hash that the
 //! mechanism needs, which is worth as much as the password to an attacker.
 
+use crate::ids::ShardId;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -76,9 +77,10 @@ pub(crate) struct Proven {
     pub(crate) proof: String,
 }
 
-/// A nonce that cannot be guessed without the key; another one for each count.
-pub(crate) fn nonce(key: &[u8; 16], count: u64) -> String {
-    STANDARD.encode(Sha1::new().chain_update(key).chain_update(count.to_be_bytes()).finalize())
+/// A nonce that cannot be guessed without the key; another one for each shard and count.
+pub(crate) fn nonce(key: &[u8; 16], shard: ShardId, count: u64) -> String {
+    let hash = Sha1::new().chain_update(key).chain_update(shard.0.to_be_bytes()).chain_update(count.to_be_bytes());
+    STANDARD.encode(hash.finalize())
 }
 
 /// The challenge that answers the client's first token. A nonce is good for one exchange.
@@ -199,6 +201,13 @@ fn directives(token: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, Failed> {
 
 #[cfg(test)]
 mod tests {
+    /// Shards have one key, and each counts from the beginning.
+    #[test]
+    fn no_two_exchanges_have_one_nonce() {
+        let nonce = |shard, count| super::nonce(&[7; 16], ShardId(shard), count);
+        assert!(nonce(0, 1) != nonce(1, 1) && nonce(0, 1) != nonce(0, 2));
+    }
+
     use super::*;
 
     const NONCE: &str = "OA6MG9tEQGm2hh";

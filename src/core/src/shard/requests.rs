@@ -200,7 +200,7 @@ impl Shard {
         let proven = match self.sasl.remove(&conn.id) {
             None if token.len() <= sasl::TOKEN_BYTES_MAX => {
                 self.nonces += 1;
-                let nonce = sasl::nonce(&self.config.nonce_key, self.nonces);
+                let nonce = sasl::nonce(&self.config.nonce_key, self.config.shard, self.nonces);
                 self.answer_sasl(conn, ReplyHeader::ok(xid, 0), Some(sasl::challenge(&nonce).as_bytes()));
                 self.sasl.insert(conn.id, nonce.into_boxed_str());
                 return Ok(());
