@@ -49,11 +49,11 @@ pub fn sha1(bytes: &[u8]) -> Vec<u8> {
 
 /// `user:` and the base64 of the hash of the whole `user:password`: the id that a digest auth packet proves.
 ///
-/// Bytes that are not UTF-8 are replaced in the user part, as the Java server does; the hash covers the original bytes.
+/// Bytes that are not UTF-8 are replaced before the hash is made, as the Java server does.
 pub fn digest_id(credentials: &[u8], hash: DigestHash) -> String {
-    let user = credentials.split(|b| *b == b':').next().unwrap_or_default();
-    let hash = STANDARD.encode(hash(credentials));
-    format!("{}:{hash}", String::from_utf8_lossy(user))
+    let credentials = String::from_utf8_lossy(credentials);
+    let user = credentials.split(':').next().unwrap_or_default();
+    format!("{user}:{}", STANDARD.encode(hash(credentials.as_bytes())))
 }
 
 /// Schemes that an ACL may name only if they are switched on.
@@ -237,6 +237,7 @@ mod tests {
     fn digests_as_zookeeper_computes_them() {
         assert_eq!(digest_id(b"super:superpw", sha1), "super:g9oN2HttPfn8MMWJZ2r45Np/LIA=");
         assert_eq!(digest_id(b"user1:pass1", sha1), "user1:+7K83PhyQ3ijGj0ADmljf0quVwQ=");
+        assert_eq!(digest_id(b"kim:p\xe9w", sha1), digest_id("kim:p\u{fffd}w".as_bytes(), sha1));
     }
 
     #[test]
