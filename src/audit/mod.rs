@@ -152,7 +152,7 @@ impl AuditLog {
             records.retain(|record| holds && record.identities.is_some());
             self.queue.dropped.fetch_add((all - records.len()) as u64, Ordering::Relaxed);
         }
-        let bytes = records.iter().map(Record::bytes).sum();
+        let bytes = Record::bytes(&records);
         self.queue.bytes.fetch_add(bytes, Ordering::SeqCst);
         // The thread ends after the shards.
         let _ = self.writer.send(ToWriter::Records { at: self.clock.wall(), records, bytes });
@@ -315,7 +315,7 @@ mod tests {
         };
         let ended = || of_the_server(Operation::EphemeralDeleted, AuditResult::Success);
         for (when_full, dropped, kept) in [(WhenFull::Hold, 1, 4), (WhenFull::Drop, 2, 3)] {
-            let bytes_max = 2 * client().bytes();
+            let bytes_max = 2 * Record::bytes(&[client()]);
             let (writer, inbox) = flume::unbounded();
             let queue = Arc::new(Queue::new(bytes_max, when_full));
             let (clock, (_, ended_channel)) = (Clock::start(), flume::bounded(1));

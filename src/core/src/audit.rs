@@ -17,6 +17,8 @@ use corral_wire::consts::CreateMode;
 
 /// Memory of a record besides its texts, about.
 const FIXED_BYTES: usize = 128;
+/// Memory of an identity besides its texts, about.
+const IDENTITY_BYTES: usize = 64;
 
 /// The operation of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,10 +106,20 @@ impl Record {
         self.identities.iter().flat_map(|list| &**list).find(|who| &*who.scheme == "ip").map(|who| &*who.id)
     }
 
-    /// Bytes of memory that it takes at most, about.
-    pub fn bytes(&self) -> usize {
+    /// Bytes of memory that these take at most, about. Records of one write share their identities.
+    pub fn bytes(records: &[Self]) -> usize {
         let text = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
-        FIXED_BYTES + text(&self.path) + text(&self.acl)
+        let identity = |one: &Identity| IDENTITY_BYTES + one.scheme.len() + one.id.len();
+        let (mut bytes, mut before) = (0, None);
+        for record in records {
+            bytes += FIXED_BYTES + text(&record.path) + text(&record.acl);
+            let identities = record.identities.as_ref().map(Arc::as_ptr);
+            if identities != before {
+                bytes += record.identities.iter().flat_map(|list| list.iter()).map(identity).sum::<usize>();
+                before = identities;
+            }
+        }
+        bytes
     }
 }
 
@@ -148,7 +160,9 @@ fn acl_text(acl: &AclSpec) -> Option<Text> {
         if !text.is_empty() {
             text.push(',');
         }
-        let (id, hash) = acl::redact(scheme, id);
+        // Also where a client takes the id for one of `auth`, or writes the scheme wrong.
+        let has_hash = &**scheme == "auth" || scheme.eq_ignore_ascii_case("digest");
+        let (id, hash) = acl::redact(if has_hash { "digest" } else { scheme }, id);
         for part in [scheme, ":", id, hash, ":"] {
             text.push_str(part);
         }
@@ -265,6 +279,18 @@ mod tests {
     use alloc::vec;
 
     #[test]
+    fn identities_count_once_for_each_write() {
+        let long = "x".repeat(2000);
+        let write = || {
+            let who = Arc::new(vec![acl::identity("digest", &long)]);
+            let asked = || Asked::Multi(Vec::new());
+            [0, 1].map(|_| whole(SessionId(1), Arc::clone(&who), asked(), AuditResult::Success))
+        };
+        let bytes = Record::bytes(&[write(), write()].concat());
+        assert!((4000..6000).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
     fn acls_show_no_hash() {
         let entry = |perms, scheme: &str, id: &str| AclEntry { perms, scheme: Text::from(scheme), id: Text::from(id) };
         let list = vec![
@@ -272,8 +298,11 @@ mod tests {
             entry(1, "sasl", "bob"),
             entry(0, "ip", "10.0.0.0/8"),
             entry(6, "digest", "nohash"),
+            entry(1, "auth", "kim:7gmSk+x="),
+            entry(1, "Digest", "kim:7gmSk+x="),
         ];
-        let expect = Text::from("digest:kim:x:cdrwa,sasl:bob:r,ip:10.0.0.0/8:,digest:nohash:cw");
+        let expect = "digest:kim:x:cdrwa,sasl:bob:r,ip:10.0.0.0/8:,digest:nohash:cw,auth:kim:x:r,Digest:kim:x:r";
+        let expect = Text::from(expect);
         assert_eq!(acl_text(&AclSpec::List(list)), Some(expect));
         assert_eq!(acl_text(&AclSpec::Open), Some(Text::from("world:anyone:cdrwa")));
         assert_eq!(acl_text(&AclSpec::Missing), None);
