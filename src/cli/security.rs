@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use corral_core::acl;
 use corral_core::view::View;
@@ -20,10 +19,10 @@ use crate::exit::Fault;
 use crate::net::peers::setup;
 use crate::net::tls::certificates::Certificates as _;
 use crate::net::tls::clients::ClientTls;
+use crate::net::tls::{DAY_S, unix_time};
 
 /// A certificate should be valid for this many days more.
 const DAYS_LEFT_MIN: i64 = 30;
-const DAY_S: i64 = 86_400;
 
 /// The risks of a configuration that `serve` accepts.
 ///
@@ -35,20 +34,19 @@ pub(crate) fn risks(loaded: &Loaded) -> Result<Vec<String>, Fault> {
     clients(config, &mut risks);
     files(loaded, &mut risks);
     root(&config.server.data_dir, &mut risks);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
-    let of_clients = ClientTls::configured(config)?.and_then(|tls| tls.expires());
-    let of_servers = setup::check_files(config)?.and_then(|tls| tls.expires());
-    for (key, expires) in [("tls.key_store", of_clients), ("ensemble.tls_cert", of_servers)] {
-        if let Some(days) =
-            expires.map(|expires| (expires - now).div_euclid(DAY_S)).filter(|days| *days < DAYS_LEFT_MIN)
-        {
-            risks.push(match days {
-                0.. => format!("{key}: the certificate expires in {days} days; renew it"),
-                _ => format!("{key}: the certificate expired {} days ago; renew it", -days),
-            });
+    let (of_clients, of_servers) = (ClientTls::configured(config)?, setup::check_files(config)?);
+    let days_left = |expires: i64| (expires - unix_time()).div_euclid(DAY_S);
+    let soon = [
+        ("tls.key_store", of_clients.as_ref().and_then(|tls| tls.expires())),
+        ("ensemble.tls_cert", of_servers.as_ref().and_then(|tls| tls.expires())),
+    ];
+    for (key, days) in soon.into_iter().filter_map(|(key, expires)| Some((key, days_left(expires?)))) {
+        if (0..DAYS_LEFT_MIN).contains(&days) {
+            risks.push(format!("{key}: the certificate expires in {days} days; renew it"));
         }
     }
+    risks.extend(of_clients.iter().flat_map(|tls| tls.expired()));
+    risks.extend(of_servers.iter().flat_map(|tls| tls.expired()));
     Ok(risks)
 }
 
@@ -72,7 +70,8 @@ fn clients(config: &Config, risks: &mut Vec<String>) {
             );
         }
     }
-    let all_prove = !security.enforce_schemes.0.is_empty() && !proves("ip");
+    // Any user is one of digest, and every client has an address.
+    let all_prove = !security.enforce_schemes.0.is_empty() && !proves("ip") && !proves("digest");
     let all_have_certificates = !is_plain && tls.client_auth == ClientAuth::Need;
     if is_reached && !all_prove && !all_have_certificates {
         risks.push(
@@ -155,6 +154,17 @@ fn files(loaded: &Loaded, risks: &mut Vec<String>) {
             risks.push(format!("{path} holds a key or a password, and has mode {mode:o}; chmod 600 {path}"));
         }
     }
+    for path in
+        [&tls.trust_store, &tls.crl_file, &ensemble.tls_ca].into_iter().filter(|path| !seen.contains(&path.as_path()))
+    {
+        let mode = metadata(path).map_or(0, |meta| meta.permissions().mode());
+        if mode & 0o022 != 0 {
+            let (path, mode) = (path.display(), mode & 0o777);
+            risks.push(format!(
+                "{path} decides which certificates are accepted, and has mode {mode:o}; chmod go-w {path}"
+            ));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -196,6 +206,7 @@ mod tests {
             &[
                 "server.client_addr",
                 "security: passwords",
+                "security.enforce_schemes",
                 "security.skip_acl",
                 "commands.four_letter_whitelist",
                 "corral.toml holds a key or a password, and has mode 644",

@@ -13,6 +13,8 @@ pub(crate) enum BadJaas {
     Missing { line: u32, expected: &'static str },
     #[error("line {line}: a quoted text does not end")]
     Unclosed { line: u32 },
+    #[error("line {line}: Java would replace ${{...}} by one of its system properties, which are not known here")]
+    Property { line: u32 },
     #[error("there is no section {0:?}")]
     NoSection(String),
     #[error("the section {0:?} is there twice")]
@@ -66,6 +68,9 @@ fn module_users(tokens: &mut Tokens<'_>) -> Result<Vec<(String, String)>, BadJaa
                     tokens.sign('=', "a = behind an option")?;
                     let value = tokens.word("the value of an option")?;
                     if let Some(name) = option.strip_prefix("user_") {
+                        if value.contains("${") {
+                            return Err(BadJaas::Property { line: tokens.line });
+                        }
                         users.push((name.to_owned(), value));
                     }
                 }
@@ -135,15 +140,34 @@ impl Tokens<'_> {
             match self.take() {
                 None | Some('\n') => return Err(BadJaas::Unclosed { line }),
                 Some('"') => return Ok(Token::Word(text)),
-                Some('\\') => text.extend(self.take().map(|c| match c {
-                    'n' => '\n',
-                    't' => '\t',
-                    'r' => '\r',
-                    other => other,
-                })),
+                Some('\\') => text.extend(self.escaped()),
                 Some(c) => text.push(c),
             }
         }
+    }
+
+    /// The character that follows a backslash, as Java's `StreamTokenizer` takes it.
+    fn escaped(&mut self) -> Option<char> {
+        let first = self.take()?;
+        let Some(mut value) = first.to_digit(8) else {
+            return Some(match first {
+                'a' => '\u{7}',
+                'b' => '\u{8}',
+                'f' => '\u{c}',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                'v' => '\u{b}',
+                other => other,
+            });
+        };
+        let more = if first <= '3' { 2 } else { 1 };
+        for _ in 0..more {
+            let Some(digit) = self.chars.peek().and_then(|c| c.to_digit(8)) else { break };
+            self.take();
+            value = value * 8 + digit;
+        }
+        char::from_u32(value)
     }
 
     fn plain(&mut self, first: char) -> Token {
@@ -183,6 +207,8 @@ Server {
         assert_eq!(users(FILE, "Other"), Err(BadJaas::NoSection("Other".to_owned())));
         assert_eq!(users(&format!("{FILE}{FILE}"), "Server"), Err(BadJaas::Twice("Server".to_owned())));
         assert_eq!(users("S {};", "S"), Ok(Vec::new()));
+        let escaped = users(r#"S { a required user_b="a\101\1012\4012\x\t"; };"#, "S").expect("it is well formed");
+        assert_eq!(escaped[0].1, "aAA2 12x\t");
     }
 
     #[test]
@@ -195,6 +221,7 @@ Server {
         let refused = |text: &str| users(text, "S").expect_err(text).to_string();
         assert_eq!(refused("S {\n a required user_b=\"c\n\";"), "line 2: a quoted text does not end");
         assert_eq!(refused("S {\n a required\n user_b;"), "line 3: a = behind an option is missing");
+        assert!(refused("S {\n a required\n user_b=\"${c}\";\n};").starts_with("line 3: Java would replace ${...} by"));
         assert_eq!(refused("= {"), "line 1: the name of a section is missing");
     }
 }

@@ -373,7 +373,8 @@ sections! {
         /// File that holds the password of `tls.trust_store`, instead of `tls.trust_store_password`.
         trust_store_password_file: PathBuf = PathBuf::new(), NONE, "";
         /// File of certificate revocation lists, PEM or DER. A client with a revoked certificate is
-        /// refused. So is a client if the file has no list of its authority. Empty = revocation is not checked.
+        /// refused. So is a client if the file has no list of its authority, or an expired one. Empty = revocation
+        /// is not checked.
         crl_file: PathBuf = PathBuf::new(), NONE, "";
         /// Versions that are served: `TLSv1.2`, `TLSv1.3`. Empty = both.
         protocols: Names = Names::default(), NONE, "";
@@ -419,7 +420,8 @@ sections! {
         sasl_super_users: Names = Names::default(), NONE, "";
         /// Every SASL user has the rights that ACLs give to this one (ZooKeeper's `letAnySaslUserDoX`). Empty = none.
         sasl_any_user: Text = Text::default(), NONE, "";
-        /// Password of the SASL user `super`, instead of one from the files.
+        /// Password of the SASL user `super`, instead of one from the files. That user passes every ACL of the
+        /// scheme `sasl`.
         sasl_super_password: Secret = Secret::default(), NONE, "";
         /// A client that fails to prove its SASL user goes on without one. Otherwise its connection is closed.
         allow_sasl_failed_clients: bool = false, NONE, "";

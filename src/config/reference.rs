@@ -174,7 +174,7 @@ fn zoo_ensemble_section(page: &mut String) {
          counts, and must agree with `clientPort` if both are given. Groups and weights (`group.N`, `weight.N`) are refused \
          with several servers and ignored with one. `initLimit`, `syncLimit` and `tickTime` do not change elections. \
          `ensemble.heartbeat_ms` and `ensemble.election_ms` do: set them by `--set`. Between hosts either \
-         quorum TLS (`sslQuorum`, PEM files) or `--set ensemble.secret_file=FILE --set ensemble.allow_plaintext=true` is required.\n\n\
+         quorum TLS (`sslQuorum`) or `--set ensemble.secret_file=FILE --set ensemble.allow_plaintext=true` is required.\n\n\
          | zoo.cfg key in an ensemble | meaning |\n|---|---|\n",
     );
     for (name, rule) in ZOO_KEYS {

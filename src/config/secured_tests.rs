@@ -50,6 +50,7 @@ fn zoo_keys_of_tls() {
         ("ssl.clientAuth=maybe", "give one of"),
         ("ssl.ciphersuites=TLS_RSA_WITH_AES_128_CBC_SHA", "none of the cipher suites is served"),
         ("ssl.enabledProtocols=TLSv1", "names no protocol that is served"),
+        ("ssl.trustStore.locaton=/t", "the key is not known; write ssl.trustStore.location"),
     ] {
         let text = format!("dataDir=/z\nclientPort=2182\nsecureClientPort=2281\n{stores}\n{line}");
         let refused = zoo(&text).expect_err(line);
@@ -83,6 +84,8 @@ fn zoo_keys_of_authentication() {
         assert_eq!(found.digest_algorithm, hash);
     }
     assert!(security("DigestAuthenticationProvider.digestAlg=MD5").is_err());
+    let refused = security("letAnySaslUserDoX=super").expect_err("every user would pass every ACL");
+    assert!(refused.contains("security.sasl_any_user"), "{refused}");
     for (line, part) in [
         ("enforce.auth.schemes=x509", "no client is asked for a certificate"),
         ("enforce.auth.schemes=kerberos", "not a scheme"),

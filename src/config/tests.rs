@@ -423,7 +423,7 @@ fn keys_of_corral_in_a_zoo_cfg_end_the_start() {
 fn zoo_keys_that_demand_protection_end_the_start() {
     check_zoo_bad(
         "ssl.trustStore.pasword=secret",
-        &["zoo.cfg:3: ssl.trustStore.pasword: the line asks for a setting of TLS"],
+        &["zoo.cfg:3: ssl.trustStore.pasword: the key is not known; write ssl.trustStore.password, or drop the line"],
     );
     for (line, key) in [
         ("requireClientAuthScheme=sasl", "requireClientAuthScheme"),

@@ -78,6 +78,20 @@ pub(crate) fn check(draft: &mut Draft) {
             "tls.key_store is named, and no port serves TLS; set tls.client_addr or tls.on_client_addr".to_owned(),
         );
     }
+    if draft.config.security.sasl_any_user.0 == "super" {
+        let (key, reason) =
+            ("security.sasl_any_user", "super passes every ACL for SASL users, so every SASL user would");
+        let source = draft.source(key);
+        draft.problem(&source, key, Rejection::new(reason, "name a user that has no rights of its own"));
+    }
+    let security = &draft.config.security;
+    if security.sasl_acls && files(security).is_empty() {
+        draft.warn(
+            "ACLs may name SASL users, and none is configured: clients that send a SASL user go on without one; give \
+             --set security.sasl_jaas_file=FILE, the file of ZooKeeper's java.security.auth.login.config"
+                .to_owned(),
+        );
+    }
     check_schemes(draft);
     if let Some((source, rejection)) = draft.needs_crl_file.take().filter(|_| !is_named(&crl_file)) {
         draft.problem(&source, "ssl.crl", rejection);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use corral_core::sasl::Users;
 
-use crate::config::file::{FILE_BYTES_MAX, read_private, read_text, text_of};
+use crate::config::file::{FILE_BYTES_MAX, read_private, read_regular, text_of};
 use crate::config::jaas;
 use crate::config::keys::Security;
 use crate::exit::{ExitCode, Fault};
@@ -22,7 +22,7 @@ pub(crate) fn files(security: &Security) -> Vec<&Path> {
 /// # Errors
 /// As [`read`], as a `Config` fault.
 pub(crate) fn configured(security: &Security) -> Result<Option<Users>, Fault> {
-    read(security).map_err(|sentence| Fault::new(ExitCode::Config, format!("SASL: {sentence}")))
+    read(security).map_err(|sentence| Fault::new(ExitCode::Config, sentence))
 }
 
 /// Reads the users. `None` if no file is named: then no mechanism is offered.
@@ -36,21 +36,38 @@ pub(crate) fn read(security: &Security) -> Result<Option<Users>, String> {
     let mut users = Users::default();
     let path = &security.sasl_jaas_file;
     if !path.as_os_str().is_empty() {
-        let text = read_text(path).map_err(|error| format!("{error}; name a readable JAAS file"))?;
-        let found = jaas::users(&text, &security.sasl_jaas_section.0)
-            .map_err(|error| format!("{}: {error}; correct the file, or security.sasl_jaas_section", path.display()))?;
-        found.iter().for_each(|(name, password)| users.add(name, password));
+        let bytes = read_regular(path, FILE_BYTES_MAX).map_err(|cause| {
+            format!("security.sasl_jaas_file: {} {cause}; name a readable JAAS file", path.display())
+        })?;
+        let section = &security.sasl_jaas_section.0;
+        let found = jaas::users(&text_of(bytes), section).map_err(|error| {
+            format!(
+                "security.sasl_jaas_file: {}: {error}; correct the file, or security.sasl_jaas_section",
+                path.display()
+            )
+        })?;
+        if found.is_empty() {
+            return Err(format!(
+                "security.sasl_jaas_file: {}: the section {section:?} has no option user_NAME=\"PASSWORD\"; add one (DIGEST-MD5 is served, Kerberos is not)",
+                path.display()
+            ));
+        }
+        // As in Java the last one counts.
+        found.iter().for_each(|(name, password)| users.replace(name, password));
     }
     let path = &security.sasl_users_file;
     if !path.as_os_str().is_empty() {
-        let bytes = read_private(path, FILE_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))?;
+        let bytes = read_private(path, FILE_BYTES_MAX)
+            .map_err(|error| format!("security.sasl_users_file: {}: {error}", path.display()))?;
         let text = text_of(bytes);
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             match line.split_once(':') {
                 Some((name, password)) if !name.is_empty() && !password.is_empty() => users.add(name, password),
                 _ => {
                     let (path, line) = (path.display(), at + 1);
-                    return Err(format!("{path}:{line}: the line is not NAME:PASSWORD; correct it"));
+                    return Err(format!(
+                        "security.sasl_users_file: {path}:{line}: the line is not NAME:PASSWORD; correct it"
+                    ));
                 }
             }
         }
@@ -59,7 +76,7 @@ pub(crate) fn read(security: &Security) -> Result<Option<Users>, String> {
         users.replace("super", &security.sasl_super_password.0);
     }
     if users.is_empty() {
-        return Err("the files of SASL users hold no user; add one".to_owned());
+        return Err("security.sasl_users_file holds no user; add a line NAME:PASSWORD".to_owned());
     }
     Ok(Some(users))
 }

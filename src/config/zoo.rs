@@ -185,6 +185,10 @@ fn demanded(property: &Property, off: &[&str], what: &str, remedy: &str) -> Resu
     if off.iter().any(|off| value.trim().eq_ignore_ascii_case(off)) {
         return Ok(());
     }
+    let is_misspelled = key.starts_with("ssl.") && !zoo_keys::is_listed(key);
+    if let Some(near) = nearest(key, zoo_keys::names()).filter(|_| is_misspelled) {
+        return Err(Rejection::new("the key is not known", format!("write {near}, or drop the line")));
+    }
     // Messages go to logs, and passwords must not: those of key stores are such keys.
     let is_secret = key.to_ascii_lowercase().starts_with("ssl");
     let shown = if is_secret { "the line".to_owned() } else { format!("{:?}", shortened(value)) };

@@ -87,8 +87,9 @@ impl Found {
             }
             "ssl.keyStore.type" | "ssl.trustStore.type" => known_type(value)?,
             "ssl.enabledProtocols" => assign("tls.protocols", Raw::List(protocols(value)?)),
-            "ssl.protocol" if !self.keys.contains_key("ssl.enabledProtocols") => match value {
+            "ssl.protocol" => match value {
                 "" | "TLS" | "TLSv1.3" => {}
+                "TLSv1.2" if self.keys.contains_key("ssl.enabledProtocols") => {}
                 "TLSv1.2" => assign("tls.protocols", Raw::List(vec!["TLSv1.2".to_owned()])),
                 _ => return Err(Rejection::new(format!("{:?} is not served", shortened(value)), GIVE_PROTOCOLS)),
             },

@@ -97,7 +97,6 @@ impl Handshakes {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (mut complaint, begun) = (Complaint::default(), Instant::now());
         loop {
-            let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -106,6 +105,8 @@ impl Handshakes {
                     continue;
                 }
             };
+            // Behind the accepting: a listener without clients keeps no permit from the others.
+            let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
             let admitted = stream.into_std().map(|stream| self.acceptor.lock().admit(stream, peer));
             let Ok(Some((shard, accepted))) = admitted else { continue };
             let (this, lines) = (Rc::clone(&self), Rc::clone(&lines));
@@ -136,10 +137,7 @@ impl Handshakes {
         let handshake = TlsAcceptor::from(self.tls.config()).accept(stream);
         let done = timeout(self.limits.deadline, handshake).await.map_err(|_| Failed::Late)?;
         let (stream, connection) = done.map_err(Failed::Tls)?.into_inner();
-        let subject = identity(connection.peer_certificates());
-        if subject.is_none() && connection.peer_certificates().is_some() {
-            return Err(Failed::Tls(io::Error::other("the subject of the client's certificate cannot be parsed")));
-        }
+        let subject = identity(connection.peer_certificates()).map_err(|error| Failed::Tls(io::Error::other(error)))?;
         let stream = blocking(stream).map_err(Failed::Tls)?;
         let tls = Some(Box::new(Secured { connection, subject }));
         self.acceptor.lock().pass_on(shard, Accepted { stream, peer, entropy, tls });

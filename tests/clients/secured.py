@@ -100,6 +100,8 @@ extendedKeyUsage = serverAuth,clientAuth
 
     def revoke(self, name):
         words = ("-config", "ca.cnf", "-cert", "ca.pem", "-keyfile", "ca.key")
+        openssl(self.directory, "ca", *words, "-gencrl", "-out", "older.crl")
+        openssl(self.directory, "ca", *words, "-gencrl", "-out", "expired.crl", "-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200201000000Z")
         openssl(self.directory, "ca", *words, "-revoke", f"{name}.crt")
         openssl(self.directory, "ca", *words, "-gencrl", "-out", "ca.crl")
 

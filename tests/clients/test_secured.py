@@ -242,6 +242,16 @@ def test_one_port_for_both(files, start):
         assert connection.recv(9) == b"imok"
 
 
+def test_one_handshake_at_a_time_serves_every_port(files, start, options):
+    if options.server != "corral":
+        pytest.skip("ZooKeeper refuses a client when so many handshakes are under way")
+    both = start(store="p12", **{"client.portUnification": "true", "netty.server.outstandingHandshake.limit": "1"})
+    for address in (both.address, both.secure, both.address):
+        with wrapped(files, address) as connection:
+            connection.sendall(b"ruok")
+            assert connection.recv(9) == b"imok"
+
+
 @pytest.fixture
 def corral_only(options):
     if options.server != "corral":
@@ -249,7 +259,8 @@ def corral_only(options):
 
 
 def test_a_revoked_certificate_is_refused(files, start, corral_only):
-    checking = start(store="pem", flags=("--set", f"tls.crl_file={files.path('ca.crl')}"), **{"ssl.crl": "true"})
+    files.write("lists.crl", "".join((files.directory / name).read_text() for name in ("older.crl", "ca.crl")))
+    checking = start(store="pem", flags=("--set", f"tls.crl_file={files.path('lists.crl')}"), **{"ssl.crl": "true"})
     with wrapped(files, checking.secure, name="alice") as connection:
         connection.sendall(b"ruok")
         assert connection.recv(9) == b"imok"
@@ -257,6 +268,13 @@ def test_a_revoked_certificate_is_refused(files, start, corral_only):
     with pytest.raises(ssl.SSLError), wrapped(files, checking.secure, name="revoked") as connection:
         connection.recv(9)
     wait_until(lambda: "the client's certificate is revoked" in checking.log(), "the refusal is logged")
+    # A list that has expired says nothing of any client.
+    files.write("lists.crl", (files.directory / "expired.crl").read_text())
+    checking.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "the revocation list expired" in checking.log(), "the list is judged")
+    with pytest.raises(ssl.SSLError), wrapped(files, checking.secure, name="alice") as connection:
+        connection.recv(9)
+    wait_until(lambda: "the revocation list of the client's authority has expired" in checking.log(), "the refusal is logged")
 
 
 def test_files_are_reloaded_at_sighup(files, start, kazoo, corral_only):

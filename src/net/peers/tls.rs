@@ -29,7 +29,7 @@ use x509_parser::prelude::FromDer as _;
 use crate::net::peers::PeerAddress;
 use crate::net::tls::certificates::Certificates;
 use crate::net::tls::stores::{KeyAndChain, Store, read_pair, read_trust_store};
-use crate::net::tls::{Stamp, expiry, key_fault};
+use crate::net::tls::{Stamp, expired, expiry, key_fault};
 
 /// Names of a certificate that a message shows at most.
 const NAMES_SHOWN_MAX: usize = 8;
@@ -154,6 +154,10 @@ impl Certificates for Tls {
         self.current().expires
     }
 
+    fn expired(&self) -> Vec<String> {
+        expired("certificate", &self.files.cert, self.expires()).into_iter().collect()
+    }
+
     fn stamp(&self) -> Stamp {
         self.files.stamp()
     }
@@ -164,10 +168,8 @@ impl Certificates for Tls {
 
     fn reload(&self) -> Result<(), String> {
         let read = Current::read(&self.files)?;
-        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
-        if let Some(expired) = read.expires.filter(|expires| *expires <= now) {
-            let path = self.files.cert.display();
-            return Err(format!("{path}: the certificate expired {} days ago; renew it", (now - expired) / 86_400));
+        if let Some(sentence) = expired("certificate", &self.files.cert, read.expires) {
+            return Err(sentence);
         }
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(own) = &own {

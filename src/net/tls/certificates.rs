@@ -19,6 +19,9 @@ pub(crate) trait Certificates: Send {
     /// When the first certificate of the own chain expires, Unix seconds; `None` if that cannot be read.
     fn expires(&self) -> Option<i64>;
 
+    /// Sentences about certificates and lists in use that have expired.
+    fn expired(&self) -> Vec<String>;
+
     /// Of the files as they are now. May block.
     fn stamp(&self) -> Stamp;
 
@@ -41,6 +44,7 @@ pub(crate) fn run(kept: &[Kept], users: Option<&dyn Fn() -> Result<(), String>>,
     let begin =
         |(certificates, _): &Kept| Watched { tried: certificates.stamp_in_use(), before: certificates.stamp_in_use() };
     let mut watched: Vec<Watched> = kept.iter().map(begin).collect();
+    kept.iter().for_each(|(certificates, _)| warn(&**certificates));
     let watches = kept.iter().any(|(_, watch)| *watch);
     loop {
         let is_asked = if watches {
@@ -72,10 +76,16 @@ fn reload(certificates: &dyn Certificates) {
     let with = certificates.whose();
     match certificates.reload() {
         Ok(()) => {
-            tracing::info!(with, expires = certificates.expires(), "certificates reloaded; new connections use them")
+            tracing::info!(with, expires = certificates.expires(), "certificates reloaded; new connections use them");
+            warn(certificates);
         }
         Err(reason) => tracing::error!(with, "certificates not reloaded, those in use stay: {reason}"),
     }
+}
+
+fn warn(certificates: &dyn Certificates) {
+    let with = certificates.whose();
+    certificates.expired().iter().for_each(|sentence| tracing::warn!(with, "{sentence}"));
 }
 
 /// What was seen of the files.

@@ -20,8 +20,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
 use super::certificates::Certificates;
-use super::stores::{KeyAndChain, Store, read_crls, read_key_store, read_trust_store};
-use super::{Stamp, expiry, key_fault};
+use super::stores::{KeyAndChain, RevocationLists, Store, read_crls, read_key_store, read_trust_store};
+use super::{Stamp, expired, expiry, is_of_version_1, key_fault};
 use crate::config::tls::is_served;
 use crate::config::value::ClientAuth;
 use crate::config::{Config, TlsSection as Settings};
@@ -40,6 +40,8 @@ struct Inner {
 struct Current {
     config: Arc<ServerConfig>,
     expires: Option<i64>,
+    /// When the first revocation list expires, Unix seconds.
+    lists_expire: Option<i64>,
     stamp: Stamp,
 }
 
@@ -64,7 +66,7 @@ impl ClientTls {
             return Ok(None);
         }
         let loaded = ClientTls::load(config.tls.clone()).map(Some);
-        loaded.map_err(|sentence| Fault::new(ExitCode::Config, format!("[tls] {sentence}")))
+        loaded.map_err(|sentence| Fault::new(ExitCode::Config, sentence))
     }
 
     /// Reads the files.
@@ -95,6 +97,12 @@ impl Certificates for ClientTls {
         self.current().expires
     }
 
+    fn expired(&self) -> Vec<String> {
+        let (Current { expires, lists_expire, .. }, settings) = (self.current(), &self.0.settings);
+        let certificate = expired("certificate", &settings.key_store, expires);
+        certificate.into_iter().chain(expired("revocation list", &settings.crl_file, lists_expire)).collect()
+    }
+
     fn stamp(&self) -> Stamp {
         stamp(&self.0.settings)
     }
@@ -105,6 +113,9 @@ impl Certificates for ClientTls {
 
     fn reload(&self) -> Result<(), String> {
         let read = Current::read(&self.0.settings)?;
+        if let Some(sentence) = expired("certificate", &self.0.settings.key_store, read.expires) {
+            return Err(sentence);
+        }
         *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = read;
         Ok(())
     }
@@ -115,9 +126,13 @@ impl Current {
         let stamp = stamp(settings);
         let path = &settings.key_store;
         let store = Store::new(path, &settings.key_store_password.0, &settings.key_store_password_file);
-        let KeyAndChain { chain, key } = read_key_store(path, &store.password()?)?;
+        let of_key = |key: &'static str| move |sentence: String| format!("{key}: {sentence}");
+        let password = store.password().map_err(of_key("tls.key_store_password_file"))?;
+        let KeyAndChain { chain, key } = read_key_store(path, &password).map_err(of_key("tls.key_store"))?;
         let provider = Arc::new(provider(&settings.cipher_suites.0));
-        let verifier = verifier(settings, &provider)?;
+        let lists = revocation_lists(settings)?;
+        let lists_expire = lists.as_ref().and_then(|lists| lists.expires);
+        let verifier = verifier(settings, lists, &provider)?;
         let expires = expiry(&chain);
         let unusable = |error: rustls::Error| {
             let what = key_fault(&error);
@@ -141,7 +156,7 @@ impl Current {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Ticketer::new().map_err(|error| format!("no random bytes: {error}"))?;
         config.send_tls13_tickets = 1;
-        Ok(Current { config: Arc::new(config), expires, stamp })
+        Ok(Current { config: Arc::new(config), expires, lists_expire, stamp })
     }
 }
 
@@ -170,8 +185,15 @@ fn provider(names: &[String]) -> CryptoProvider {
     provider
 }
 
+fn revocation_lists(settings: &Settings) -> Result<Option<RevocationLists>, String> {
+    let path = &settings.crl_file;
+    let is_used = settings.client_auth != ClientAuth::None && !path.as_os_str().is_empty();
+    is_used.then(|| read_crls(path).map_err(|sentence| format!("tls.crl_file: {sentence}"))).transpose()
+}
+
 fn verifier(
     settings: &Settings,
+    lists: Option<RevocationLists>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
     if settings.client_auth == ClientAuth::None {
@@ -179,7 +201,9 @@ fn verifier(
     }
     let path = &settings.trust_store;
     let store = Store::new(path, &settings.trust_store_password.0, &settings.trust_store_password_file);
-    let trusted = read_trust_store(path, &store.password()?)?;
+    let of_key = |key: &'static str| move |sentence: String| format!("{key}: {sentence}");
+    let password = store.password().map_err(of_key("tls.trust_store_password_file"))?;
+    let trusted = read_trust_store(path, &password).map_err(of_key("tls.trust_store"))?;
     let mut roots = RootCertStore::empty();
     // As Java: a certificate that cannot be an authority may still be trusted itself.
     let (added, _) = roots.add_parsable_certificates(trusted.iter().cloned());
@@ -188,8 +212,9 @@ fn verifier(
     }
     let mut crls = String::new();
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    if !settings.crl_file.as_os_str().is_empty() {
-        builder = builder.with_crls(read_crls(&settings.crl_file)?);
+    if let Some(lists) = lists {
+        // As Java: a list that has expired says nothing, and its authority's clients are refused.
+        builder = builder.with_crls(lists.lists).enforce_revocation_expiration();
         crls = format!(" and {}", settings.crl_file.display());
     }
     if settings.client_auth == ClientAuth::Want {
@@ -226,6 +251,7 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        is_for_signatures(end_entity)?;
         if self.trusted.iter().any(|trusted| trusted == end_entity) {
             return is_in_force(end_entity, now).map(|()| ClientCertVerified::assertion());
         }
@@ -255,6 +281,16 @@ impl ClientCertVerifier for Verifier {
     }
 }
 
+/// As Java: the key of a client signs the handshake, so a certificate that names uses of the key must name this one.
+fn is_for_signatures(certificate: &[u8]) -> Result<(), rustls::Error> {
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    match certificate.key_usage() {
+        Ok(Some(usage)) if !usage.value.digital_signature() => Err(CertificateError::InvalidPurpose.into()),
+        Ok(_) => Ok(()),
+        Err(_) => Err(CertificateError::BadEncoding.into()),
+    }
+}
+
 fn is_in_force(certificate: &[u8], now: UnixTime) -> Result<(), rustls::Error> {
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
     let (validity, now) = (certificate.validity(), i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
@@ -281,6 +317,16 @@ pub(crate) fn why_failed(error: &rustls::Error) -> String {
             "the client's certificate is not valid yet".to_owned()
         }
         Error::InvalidCertificate(CertificateError::Revoked) => "the client's certificate is revoked".to_owned(),
+        Error::InvalidCertificate(
+            CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. },
+        ) => "the revocation list of the client's authority has expired; renew tls.crl_file".to_owned(),
+        Error::InvalidCertificate(
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+        ) => "the client's certificate is not for clients (its key usage or extended key usage)".to_owned(),
+        Error::InvalidCertificate(reason) if is_of_version_1(reason) => {
+            "the client's certificate is X.509 version 1; sign it with extensions (openssl x509 -req -extfile)"
+                .to_owned()
+        }
         Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
             "tls.crl_file has no list of the authority that signed the client's certificate".to_owned()
         }
@@ -301,15 +347,46 @@ pub(crate) fn why_failed(error: &rustls::Error) -> String {
     }
 }
 
-/// The identity of a client's certificate: its subject in the form of ZooKeeper.
-pub(crate) fn identity(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
-    super::subject::subject(certificates?.first()?)
+/// The identity of a client's certificate: its subject in the form of ZooKeeper. `None` without a certificate.
+///
+/// # Errors
+/// When the certificate cannot be parsed, or is not valid now: a ticket that it was proven for may be older.
+pub(crate) fn identity(certificates: Option<&[CertificateDer<'_>]>) -> Result<Option<String>, rustls::Error> {
+    let Some(certificate) = certificates.and_then(<[_]>::first) else { return Ok(None) };
+    is_in_force(certificate, UnixTime::now())?;
+    let subject = super::subject::subject(certificate).ok_or(CertificateError::BadEncoding)?;
+    Ok(Some(subject))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::tls::CIPHER_SUITES;
+
+    /// A certificate with this validity in years and this use of the key.
+    fn certificate((from, to): (i32, i32), usage: rcgen::KeyUsagePurpose) -> CertificateDer<'static> {
+        let mut params = rcgen::CertificateParams::default();
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(to, 1, 1));
+        params.key_usages = vec![usage];
+        let key = rcgen::KeyPair::generate().expect("a key can be made");
+        params.self_signed(&key).expect("it can be signed").der().clone()
+    }
+
+    /// A ticket may be older than the certificate, and a handshake that resumes looks at no certificate.
+    #[test]
+    fn a_certificate_that_has_expired_is_no_identity() {
+        use rcgen::KeyUsagePurpose::DigitalSignature;
+        let identity = |years| identity(Some(&[certificate(years, DigitalSignature)]));
+        assert!(identity((2020, 2090)).is_ok_and(|subject| subject.is_some()));
+        assert!(identity((2020, 2021)).is_err());
+    }
+
+    #[test]
+    fn the_key_of_a_client_is_for_signatures() {
+        use rcgen::KeyUsagePurpose::{DigitalSignature, KeyEncipherment};
+        let is_accepted = |usage| is_for_signatures(&certificate((2020, 2090), usage)).is_ok();
+        assert!(is_accepted(DigitalSignature) && !is_accepted(KeyEncipherment));
+    }
 
     #[test]
     fn every_cipher_suite_that_can_be_configured_is_served() {

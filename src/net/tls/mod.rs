@@ -12,9 +12,12 @@ use std::fs::metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustls::pki_types::CertificateDer;
+use rustls::CertificateError;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
+
+pub(crate) const DAY_S: i64 = 86_400;
 
 /// State of files by their directory entries. Another stamp means that a file was replaced or written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +39,28 @@ pub(crate) fn expiry(chain: &[CertificateDer<'_>]) -> Option<i64> {
     chain.iter().filter_map(|one| not_after(one)).min()
 }
 
+/// The sentence of a certificate that has expired; `None` if it has not, or its end is not known.
+pub(crate) fn expired(what: &str, path: &Path, expires: Option<i64>) -> Option<String> {
+    let past = unix_time() - expires?;
+    (past >= 0).then(|| format!("{}: the {what} expired {} days ago; renew it", path.display(), past / DAY_S))
+}
+
+/// Now, in seconds since 1970.
+pub(crate) fn unix_time() -> i64 {
+    i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Whether a certificate is refused because it is of X.509 version 1. The library has no value for that.
+pub(crate) fn is_of_version_1(error: &CertificateError) -> bool {
+    error.to_string().contains("UnsupportedCertVersion")
+}
+
 /// The reason why a key and its chain cannot be used.
 pub(crate) fn key_fault(error: &rustls::Error) -> String {
     match error {
+        rustls::Error::InvalidCertificate(reason) if is_of_version_1(reason) => {
+            "the certificate is X.509 version 1, so sign it with extensions (openssl x509 -req -extfile)".to_owned()
+        }
         rustls::Error::InconsistentKeys(_) => "the key belongs to another certificate".to_owned(),
         error => error.to_string(),
     }

@@ -3,19 +3,23 @@
 //! Any thread that may block. It judges no certificate.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use p12_keystore::Pkcs12Archive;
 use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::jks;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::revocation_list::CertificateRevocationList;
 
-/// Largest file that is read, bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+use super::jks;
+use crate::config::file::read_regular;
+
+/// Largest files that are read, bytes.
+const STORE_BYTES_MAX: u64 = 1 << 20;
+const CRL_BYTES_MAX: u64 = 32 << 20;
+const PASSWORD_FILE_BYTES_MAX: u64 = 4096;
 /// Certificates in one file at most.
 const CERTIFICATES_MAX: usize = 1000;
 
@@ -48,10 +52,11 @@ impl Store {
         if self.password_file.as_os_str().is_empty() {
             return Ok(self.password.clone());
         }
-        let unreadable = |error| {
-            format!("{} cannot be read: {error}; name a readable file with the password", self.password_file.display())
-        };
-        let text = std::fs::read_to_string(&self.password_file).map_err(unreadable)?;
+        let path = &self.password_file;
+        let bytes = read_regular(path, PASSWORD_FILE_BYTES_MAX)
+            .map_err(|cause| format!("{} {cause}; name a readable file with the password", path.display()))?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| format!("{}: the password is no UTF-8; correct it", path.display()))?;
         Ok(text.strip_suffix('\n').map_or(&*text, |text| text.strip_suffix('\r').unwrap_or(text)).to_owned())
     }
 }
@@ -67,7 +72,7 @@ enum Format {
 /// # Errors
 /// A sentence that names the file, the cause and the remedy.
 pub(crate) fn read_key_store(path: &Path, password: &str) -> Result<KeyAndChain, String> {
-    let bytes = read(path)?;
+    let bytes = read(path, STORE_BYTES_MAX)?;
     let none = || format!("{}: no private key is in it; name the file that holds the key", path.display());
     let found = match format(path, &bytes)? {
         Format::Pem => return pem_key_store((path, &bytes), (path, &bytes), password),
@@ -89,7 +94,7 @@ pub(crate) fn read_pair(cert: &Path, key: &Path, password: &str) -> Result<KeyAn
     if cert == key {
         return read_key_store(cert, password);
     }
-    let (certificates, keys) = (read(cert)?, read(key)?);
+    let (certificates, keys) = (read(cert, STORE_BYTES_MAX)?, read(key, STORE_BYTES_MAX)?);
     match (format(cert, &certificates)?, format(key, &keys)?) {
         (Format::Pem, Format::Pem) => pem_key_store((cert, &certificates), (key, &keys), password),
         _ => Err(format!(
@@ -105,7 +110,7 @@ pub(crate) fn read_pair(cert: &Path, key: &Path, password: &str) -> Result<KeyAn
 /// # Errors
 /// As [`read_key_store`].
 pub(crate) fn read_trust_store(path: &Path, password: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = read(path)?;
+    let bytes = read(path, STORE_BYTES_MAX)?;
     let found = match format(path, &bytes)? {
         Format::Pem => pem_certificates(path, &bytes)?,
         Format::Jks => {
@@ -129,40 +134,50 @@ pub(crate) fn read_trust_store(path: &Path, password: &str) -> Result<Vec<Certif
     if found.is_empty() { Err(no_certificate(path)) } else { Ok(found) }
 }
 
-/// Reads certificate revocation lists: PEM, or one in DER.
+/// Certificate revocation lists of a file, the newest first.
+pub(crate) struct RevocationLists {
+    pub(crate) lists: Vec<CertificateRevocationListDer<'static>>,
+    /// When the first of them expires, Unix seconds. `None`: never.
+    pub(crate) expires: Option<i64>,
+}
+
+/// Reads certificate revocation lists: PEM, or one in DER. Of an authority with several lists the first counts, which is the newest.
 ///
 /// # Errors
 /// As [`read_key_store`].
-pub(crate) fn read_crls(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    let bytes = read(path)?;
-    if bytes.first() == Some(&0x30) {
-        return Ok(vec![CertificateRevocationListDer::from(bytes)]);
+pub(crate) fn read_crls(path: &Path) -> Result<RevocationLists, String> {
+    let none = || format!("{}: no revocation list is in it; name a PEM or DER file of X509 CRL", path.display());
+    let bytes = read(path, CRL_BYTES_MAX)?;
+    let found: Vec<CertificateRevocationListDer<'static>> = match bytes.first() {
+        Some(0x30) => vec![CertificateRevocationListDer::from(bytes)],
+        _ => CertificateRevocationListDer::pem_slice_iter(&bytes)
+            .take(CERTIFICATES_MAX)
+            .collect::<Result<_, _>>()
+            .map_err(|_| none())?,
+    };
+    let mut dated = Vec::new();
+    for list in found {
+        let (_, parsed) = CertificateRevocationList::from_der(&list).map_err(|_| none())?;
+        let made = (parsed.last_update().timestamp(), parsed.crl_number().cloned());
+        let (issuer, expires) = (parsed.issuer().to_string(), parsed.next_update().map(|time| time.timestamp()));
+        dated.push((made, issuer, expires, list));
     }
-    let found: Result<Vec<_>, _> =
-        CertificateRevocationListDer::pem_slice_iter(&bytes).take(CERTIFICATES_MAX).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        _ => Err(format!("{}: no revocation list is in it; name a PEM or DER file of X509 CRL", path.display())),
-    }
+    dated.sort_by(|(one, ..), (other, ..)| other.cmp(one));
+    let is_newest = |at: usize| dated[..at].iter().all(|(_, newer, ..)| *newer != dated[at].1);
+    let expires = (0..dated.len()).filter(|at| is_newest(*at)).filter_map(|at| dated[at].2).min();
+    let lists: Vec<_> = dated.into_iter().map(|(.., list)| list).collect();
+    if lists.is_empty() { Err(none()) } else { Ok(RevocationLists { lists, expires }) }
 }
 
 fn no_certificate(path: &Path) -> String {
     format!("{}: no certificate is in it; name a PEM, PKCS#12 or JKS file", path.display())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let unreadable = |error: io::Error| format!("{} cannot be read: {error}; name a readable file", path.display());
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let bytes = read_regular(path, bytes_max)
+        .map_err(|cause| format!("{} {cause}; name a readable key store or PEM file", path.display()))?;
     if bytes.is_empty() {
         return Err(format!("{} is empty; name a key store or a PEM file", path.display()));
-    }
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!(
-            "{} is larger than {FILE_BYTES_MAX} bytes; name a key store or a PEM file",
-            path.display()
-        ));
     }
     Ok(bytes)
 }
@@ -180,6 +195,9 @@ fn format(path: &Path, bytes: &[u8]) -> Result<Format, String> {
     }
 }
 
+const NO_PASSWORD: &str = "no password is given (the keys end in _password and _password_file, those of a zoo.cfg in .password and \
+                           .passwordPath)";
+
 /// With the command that converts any store of Java to PKCS#12.
 fn unreadable(path: &Path, why: &dyn fmt::Display) -> String {
     let path = path.display();
@@ -190,11 +208,18 @@ fn unreadable(path: &Path, why: &dyn fmt::Display) -> String {
 }
 
 fn jks_entries(path: &Path, bytes: &[u8], password: &str) -> Result<jks::Entries, String> {
-    jks::read(bytes, password).map_err(|error| unreadable(path, &error))
+    jks::read(bytes, password).map_err(|error| match password {
+        "" => unreadable(path, &NO_PASSWORD),
+        _ => unreadable(path, &error),
+    })
 }
 
 fn pkcs12(path: &Path, bytes: &[u8], password: &str) -> Result<Pkcs12Archive, String> {
-    Pkcs12Archive::from_pkcs12(bytes, password).map_err(|error| unreadable(path, &error))
+    Pkcs12Archive::from_pkcs12(bytes, password).map_err(|error| match (password, error) {
+        ("", _) => unreadable(path, &NO_PASSWORD),
+        (_, p12_keystore::error::Error::MacError(_)) => unreadable(path, &"the password is wrong"),
+        (_, error) => unreadable(path, &error),
+    })
 }
 
 type Found = Option<(PrivateKeyDer<'static>, Vec<CertificateDer<'static>>)>;
@@ -222,7 +247,17 @@ fn pem_certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'stat
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(no_certificate(path)),
-        Err(error) => Err(format!("{}: it cannot be read as PEM: {error}; name a PEM file", path.display())),
+        Err(error) => {
+            Err(format!("{}: it cannot be read as PEM: {}; name a PEM file", path.display(), pem_fault(&error)))
+        }
+    }
+}
+
+/// The library shows the text of a missing end as numbers.
+fn pem_fault(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a section has no END line".to_owned(),
+        error => error.to_string(),
     }
 }
 
@@ -238,10 +273,19 @@ fn pem_key(path: &Path, text: &[u8], password: &str) -> Result<PrivateKeyDer<'st
     let text_of_key = String::from_utf8_lossy(text);
     let sealed = text_of_key.find(BEGIN).map(|from| &text_of_key[from..]);
     let Some(sealed) = sealed.and_then(|rest| rest.find(END).map(|end| &rest[..end + END.len()])) else {
+        if text_of_key.contains("Proc-Type: 4,ENCRYPTED") {
+            let path = path.display();
+            return Err(format!(
+                "{path}: the key is encrypted in OpenSSL's traditional form, which is not read; convert it: openssl pkcs8 -topk8 -in {path} -out NEW.pem"
+            ));
+        }
         return PrivateKeyDer::from_pem_slice(text).map_err(|error| {
-            format!("{}: no private key is in it: {error}; name a PEM file with the key", path.display())
+            format!("{}: no private key is in it: {}; name a PEM file with the key", path.display(), pem_fault(&error))
         });
     };
+    if password.is_empty() {
+        return Err(format!("{}: the key is encrypted, and {NO_PASSWORD}", path.display()));
+    }
     let refused = |why: &dyn fmt::Display| {
         format!(
             "{path}: the key cannot be decrypted: {why}; check the password, or decrypt it: openssl pkey -in {path} -out NEW.pem",
