@@ -15,6 +15,8 @@ const PER_EXECUTOR: u64 = 16;
 const FILES: u64 = 32;
 /// Connections of clients that were accepted and are given to a shard, or refused.
 const ACCEPTED: u64 = 32;
+/// Connections by HTTP.
+pub(crate) const HTTP_CONNECTIONS_MAX: u16 = 32;
 /// In an ensemble: connections to the port for servers without a handshake. The last is accepted before the oldest is closed.
 pub(crate) const STRANGERS: u64 = 256 + 1;
 /// Of each other server: both connections, those that are ending, the bell of its sender, and the resolver of names.
@@ -27,7 +29,7 @@ const PEERS_MIN: u64 = 4;
 pub(crate) struct DescriptorBudget {
     /// Open from the start to the end.
     process: u64,
-    /// Open for a while.
+    /// Open for a while, connections by HTTP included.
     files: u64,
     /// Connections with other servers.
     peers: u64,
@@ -39,11 +41,12 @@ impl DescriptorBudget {
     /// Of a server with this configuration and so many executors.
     pub(crate) fn of(config: &Config, executors: u64) -> DescriptorBudget {
         let process = FIXED.saturating_add(executors.saturating_mul(PER_EXECUTOR));
+        let files = FILES + config.metrics.http_addr.map_or(0, |_| u64::from(HTTP_CONNECTIONS_MAX));
         let Some(own) = config.own_member().map(|member| member.id) else {
-            return DescriptorBudget { process, files: FILES, peers: 0, strangers: 0 };
+            return DescriptorBudget { process, files, peers: 0, strangers: 0 };
         };
         let others = config.ensemble.servers.0.iter().filter(|member| member.id != own).count() as u64;
-        DescriptorBudget { process, files: FILES, peers: others.max(PEERS_MIN) * PER_PEER, strangers: STRANGERS }
+        DescriptorBudget { process, files, peers: others.max(PEERS_MIN) * PER_PEER, strangers: STRANGERS }
     }
 
     /// Descriptors that clients leave free.

@@ -10,7 +10,7 @@ use corral_core::change::AppliedBatch;
 use corral_core::coordinator::Flow;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::report::{Piece, SessionMark, SessionPiece};
+use corral_core::report::{Gathered, Piece, SessionMark, SessionPiece};
 use corral_core::sasl::Users;
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::Question;
@@ -19,6 +19,7 @@ use corral_core::view::View;
 pub(crate) use corral_engine::Event;
 use corral_engine::{Garbage, Receive};
 use corral_wire::fourletter::FourLetter;
+use tokio::sync::oneshot;
 
 use crate::net::acceptor::{Accepted, SharedAcceptor};
 use crate::net::peers::PeerEvent;
@@ -47,7 +48,7 @@ pub(crate) enum ToShard {
     Flow(Flow),
     /// Another server's snapshot took the place of everything: this is the tree now, and so many sessions live.
     Install(Box<View>, u64),
-    /// A connection waits for the answer to a four-letter command; a piece of it from this place on.
+    /// An asker waits for the answer to a four-letter command. A piece of it is wanted, from this place on.
     PieceAsked { asker: Asker, command: FourLetter, from: usize },
     /// The answer to a word that a connection of this shard asked for.
     FourLetterAnswered { conn: ConnId, text: String },
@@ -67,7 +68,7 @@ pub(crate) enum ToConsensus {
     Peer(PeerEvent),
     /// The engine wanted a turn at this time.
     Timer,
-    /// A connection waits for the answer to `dump`; sessions from this one on.
+    /// An asker waits for the answer to `dump`. Sessions are wanted, from this one on.
     SessionsAsked { asker: Asker, from: SessionMark },
 }
 
@@ -77,17 +78,21 @@ impl From<Event> for ToConsensus {
     }
 }
 
-/// The connection that sent a four-letter command.
+/// Where an answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Asker {
-    pub(crate) shard: ShardId,
-    pub(crate) conn: ConnId,
+pub(crate) enum Asker {
+    /// A connection that sent a four-letter command.
+    Connection { shard: ShardId, conn: ConnId },
+    /// A request by HTTP, by its number.
+    Http(u64),
 }
 
-/// To the thread that answers four-letter commands.
-pub(crate) enum ToFourLetter {
-    /// A connection of this shard sent a word.
+/// To the control thread.
+pub(crate) enum ToControl {
+    /// A connection of this shard sent a four-letter command.
     Asked { shard: ShardId, question: Question },
+    /// A request by HTTP wants to know what this command tells.
+    HttpAsked { command: FourLetter, reply: oneshot::Sender<Gathered> },
     /// What a shard has to say to it.
     Piece { asker: Asker, shard: ShardId, piece: Box<Piece> },
     /// What the leader has to say to it.

@@ -275,26 +275,18 @@ fn writable(path: &Path) -> Result<(), Fault> {
 }
 
 /// The fault of a client address that cannot be listened on.
-pub(crate) fn listen_fault(address: SocketAddr, error: &io::Error) -> Fault {
+pub(crate) fn listen_fault(address: SocketAddr, error: &io::Error, key: &str) -> Fault {
     let sentence = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!(
-                "{address} is in use by another program; stop it (`ss -ltnp` shows it), or choose another with \
-                --client-addr"
-            )
+            format!("{address} is in use by another program; stop it (`ss -ltnp` shows it), or set {key} to another")
         }
         io::ErrorKind::AddrNotAvailable => {
-            format!(
-                "{address} is no address of this host; give an address that `ip addr` shows, or 0.0.0.0, with --client-addr"
-            )
+            format!("{address} is no address of this host; set {key} to an address of `ip addr`, or to 0.0.0.0")
         }
         io::ErrorKind::PermissionDenied => {
-            format!(
-                "{address} needs a privilege; choose a port above 1023 with --client-addr, or grant \
-                CAP_NET_BIND_SERVICE"
-            )
+            format!("{address} needs a privilege; set {key} to a port above 1023, or grant CAP_NET_BIND_SERVICE")
         }
-        _ => format!("{address} cannot be listened on: {error}; choose another with --client-addr"),
+        _ => format!("{address} cannot be listened on: {error}; set {key} to another address"),
     };
     Fault::new(ExitCode::ListenFailed, sentence)
 }
@@ -374,10 +366,13 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let error =
             std::net::TcpListener::bind(taken.local_addr().expect("it is bound")).expect_err("the port is taken");
-        assert!(listen_fault(address, &error).sentence.starts_with("127.0.0.1:2181 is in use by another program"));
+        let key = "server.client_addr";
+        let in_use = listen_fault(address, &error, key).sentence;
+        assert!(in_use.starts_with("127.0.0.1:2181 is in use by another program"));
+        assert!(in_use.ends_with("set server.client_addr to another"));
         let error = io::Error::from(Errno::EADDRNOTAVAIL);
-        assert!(listen_fault(address, &error).sentence.contains("is no address of this host"));
-        assert_eq!(listen_fault(address, &io::Error::from(Errno::EACCES)).code, ExitCode::ListenFailed);
+        assert!(listen_fault(address, &error, key).sentence.contains("is no address of this host"));
+        assert_eq!(listen_fault(address, &io::Error::from(Errno::EACCES), key).code, ExitCode::ListenFailed);
     }
 
     #[test]

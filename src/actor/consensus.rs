@@ -18,7 +18,7 @@ use crate::actor::taken::Taken;
 use crate::exit::not_a_batch;
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
-use crate::messages::{ToConsensus, ToFourLetter, ToShard, ToSnapshotReceiver, ToWriter};
+use crate::messages::{ToConsensus, ToControl, ToShard, ToSnapshotReceiver, ToWriter};
 use crate::net::peers::event::{Direction, Reason};
 use crate::net::peers::{PeerConnections, PeerEvent};
 use crate::runtime::clock::Clock;
@@ -39,7 +39,7 @@ pub(crate) struct ConsensusChannels {
     /// Asks the scrubber to read everything now.
     pub(crate) scrub: flume::Sender<()>,
     pub(crate) ports: flume::Sender<corral_engine::Moved>,
-    pub(crate) four_letter: flume::Sender<ToFourLetter>,
+    pub(crate) control: flume::Sender<ToControl>,
     pub(crate) endings: flume::Sender<Ending>,
     pub(crate) gauges: Arc<Gauges>,
     /// The actor's own mailbox, for its timer.
@@ -164,7 +164,7 @@ impl ConsensusActor {
             ToConsensus::Timer => self.timer = None,
             ToConsensus::SessionsAsked { asker, from } => {
                 let piece = Box::new(self.engine.report_sessions(&from));
-                let _ = self.channels.four_letter.send(ToFourLetter::Sessions { asker, piece });
+                let _ = self.channels.control.send(ToControl::Sessions { asker, piece });
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::actor::consensus::Resident;
 use crate::actor::shard::closing::Closing;
 use crate::actor::taken::Taken;
 use crate::audit::AuditLog;
-use crate::messages::{Event, ToConsensus, ToFourLetter, ToShard, ToWriter};
+use crate::messages::{Event, ToConsensus, ToControl, ToShard, ToWriter};
 use crate::net::acceptor::{Accepted, Ended, SharedAcceptor};
 use crate::net::client::Clients;
 use crate::runtime::clock::Clock;
@@ -49,7 +49,7 @@ const TICK: Duration = Duration::from_millis(200);
 pub(crate) struct ShardChannels {
     pub(crate) consensus: Post<ToConsensus>,
     pub(crate) writer: flume::Sender<ToWriter>,
-    pub(crate) four_letter: flume::Sender<ToFourLetter>,
+    pub(crate) control: flume::Sender<ToControl>,
     pub(crate) ended: flume::Sender<Ended>,
     pub(crate) audit: Option<AuditLog>,
     /// The newest zxid that the view of any shard is at.
@@ -162,7 +162,7 @@ impl ShardActor {
             }),
             ToShard::PieceAsked { asker, command, from } => {
                 let piece = Box::new(self.shard.borrow_mut().report(command, from));
-                let _ = self.channels.four_letter.send(ToFourLetter::Piece { asker, shard: self.id, piece });
+                let _ = self.channels.control.send(ToControl::Piece { asker, shard: self.id, piece });
             }
             ToShard::FourLetterAnswered { conn, text } => {
                 self.with(|shard, out| shard.answer_four_letter(now, conn, text.into_bytes(), out));
@@ -361,6 +361,6 @@ impl ShardActor {
 
     fn ask(&self, question: Question) {
         self.asking.borrow_mut().insert(question.conn);
-        let _ = self.channels.four_letter.send(ToFourLetter::Asked { shard: self.id, question });
+        let _ = self.channels.control.send(ToControl::Asked { shard: self.id, question });
     }
 }

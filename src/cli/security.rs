@@ -88,6 +88,11 @@ fn clients(config: &Config, risks: &mut Vec<String>) {
                 .to_owned(),
         );
     }
+    if let Some(address) = config.metrics.http_addr.filter(|address| is_open(*address)) {
+        risks.push(format!(
+            "metrics.http_addr: {address} shows all metrics to every host that reaches it; let only the monitoring reach it, or listen on 127.0.0.1"
+        ));
+    }
     if config.ensemble.allow_plaintext {
         risks.push(
             "ensemble.allow_plaintext: the secret alone protects the servers, and a secret that leaks opens recorded traffic; use TLS \
@@ -200,6 +205,8 @@ mod tests {
             "[server]\nclient_addr = \"0.0.0.0:2181\"",
             &["server.client_addr: 0.0.0.0:2181", "security.enforce_schemes"],
         );
+        check("[metrics]\nhttp_addr = \"127.0.0.1:7000\"", &[]);
+        check("[metrics]\nhttp_addr = \"0.0.0.0:7000\"", &["metrics.http_addr: 0.0.0.0:7000 shows"]);
         check(
             "[server]\nclient_addr = \"[::]:2181\"\n[security]\nenforce_schemes = [\"digest\"]\nsuper_digest = \"super:x\"\n\
              skip_acl = true\n[commands]\nfour_letter_whitelist = [\"ruok\"]",

@@ -451,6 +451,11 @@ sections! {
         /// log is written, and reads are served. `drop`: records are dropped, and `zk_audit_dropped` counts them.
         when_full: WhenFull = WhenFull::Hold, NONE, "";
     }
+    /// Metrics for Prometheus, by HTTP. [metrics.md](metrics.md) lists them.
+    metrics: Metrics {
+        /// Address and port that serve `GET /metrics`. The port asks for no user. Empty = none.
+        http_addr: Option<SocketAddr> = None, NONE, "";
+    }
     /// Threads and their timing. The defaults are measured. Change them only with a measurement.
     runtime: Runtime {
         /// Shard executors, each with its share of the connections. 0 = derived from the CPUs. More shards than CPUs

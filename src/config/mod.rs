@@ -22,6 +22,7 @@ mod zoo;
 mod zoo_auth;
 mod zoo_ensemble;
 mod zoo_keys;
+mod zoo_metrics;
 mod zoo_tls;
 
 use std::collections::BTreeMap;

@@ -385,6 +385,25 @@ fn zoo_needs_directory_and_port_unless_flags_give_them() {
 }
 
 #[test]
+fn zookeepers_provider_of_metrics() {
+    const CLASS: &str = "metricsProvider.className=org.apache.zookeeper.metrics";
+    let http = |text: &str| load_file("zoo.cfg", text, &[]).expect("it is good").config.metrics.http_addr;
+    let served = |address: &str| address.parse().ok();
+    let zoo = "dataDir=/z\nclientPort=1\n";
+    let prometheus = format!("{zoo}{CLASS}.prometheus.PrometheusMetricsProvider\nmetricsProvider.exportJvmInfo=true\n");
+    assert_eq!(http(&prometheus), served("0.0.0.0:7000"));
+    let both = "metricsProvider.httpPort=7001\nmetricsProvider.httpHost=127.0.0.1";
+    assert_eq!(http(&format!("{prometheus}{both}")), served("127.0.0.1:7001"));
+    assert_eq!(http(&format!("{zoo}{CLASS}.impl.DefaultMetricsProvider\n{both}")), None);
+    assert_eq!(http(&format!("{zoo}{both}")), None, "ZooKeeper serves nothing then");
+    check_zoo_bad(
+        &format!("{CLASS}.prometheus.PrometheusMetricsProvider\nmetricsProvider.httpPort=x"),
+        &["zoo.cfg:4: metricsProvider.httpPort: "],
+    );
+    check_zoo_warning("metricsProvider.className=com.Mine", &["are ignored: metricsProvider.className"]);
+}
+
+#[test]
 fn zoo_warnings_name_the_keys_once() {
     check_zoo_warning(
         "initLimit=5\nfoo=1\nensembleAuthName=\nemulate353TTLNodes=true\nsyncLimit=x\nadmin.enableServer=false\nfoo.bar=2\ngroup.1=1",

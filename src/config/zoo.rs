@@ -17,6 +17,7 @@ use crate::config::value::{Raw, Rejection, every_address, resolve};
 use crate::config::zoo_auth;
 use crate::config::zoo_ensemble::{Found, is_membership, protection_meant};
 use crate::config::zoo_keys::{self, OFF, Rule};
+use crate::config::zoo_metrics;
 use crate::config::zoo_tls;
 
 /// What gathers over the whole file before it can be judged.
@@ -27,6 +28,7 @@ struct Gathered {
     ensemble: Found,
     tls: zoo_tls::Found,
     enforced: zoo_auth::Found,
+    metrics: zoo_metrics::Found,
     meaningless: Vec<String>,
     ensemble_only: Vec<String>,
     not_offered: Vec<String>,
@@ -61,6 +63,7 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: ReadFile<'_>) {
     }
     std::mem::take(&mut gathered.enforced).judge(draft);
     gathered.meaningless.append(&mut std::mem::take(&mut gathered.tls).judge(draft));
+    gathered.not_offered.append(&mut std::mem::take(&mut gathered.metrics).judge(draft));
     let standalone = std::mem::take(&mut gathered.ensemble).judge(draft);
     if draft.config.ensemble.servers.is_ensemble() {
         gathered.not_offered.append(&mut gathered.ensemble_only);
@@ -119,6 +122,7 @@ fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered
         Some(Rule::Ensemble(_)) => return gathered.ensemble.key(property),
         Some(Rule::Tls(_)) => return gathered.tls.key(property),
         Some(Rule::Enforce(_)) => return gathered.enforced.key(property),
+        Some(Rule::Metrics(_)) => return gathered.metrics.key(property),
         Some(Rule::Meaningless | Rule::NotOffered)
             if !zoo_keys::is_listed(key) && protection_meant(key, value).is_some() =>
         {

@@ -45,6 +45,8 @@ pub(crate) enum Rule {
     Tls(&'static str),
     /// Says which identities clients must prove, or which are super users.
     Enforce(&'static str),
+    /// Says where metrics are served.
+    Metrics(&'static str),
     /// Has no meaning in this server.
     Meaningless,
     /// Ignored by every standalone server, ZooKeeper's as well.
@@ -174,6 +176,16 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ("emulate353TTLNodes", Rule::NotOffered),
     ("enableEagerACLCheck", Rule::NotOffered),
     ("admin.*", Rule::NotOffered),
+    (
+        "metricsProvider.className",
+        Rule::Metrics("`PrometheusMetricsProvider`: `metrics.http_addr`, with 0.0.0.0:7000 as default"),
+    ),
+    ("metricsProvider.httpHost", Rule::Metrics("the host of `metrics.http_addr`")),
+    ("metricsProvider.httpPort", Rule::Metrics("the port of `metrics.http_addr`")),
+    ("metricsProvider.exportJvmInfo", Rule::Meaningless),
+    ("metricsProvider.numWorkerThreads", Rule::Meaningless),
+    ("metricsProvider.maxQueueSize", Rule::Meaningless),
+    ("metricsProvider.workerShutdownTimeoutMs", Rule::Meaningless),
     ("metricsProvider.*", Rule::NotOffered),
     ("superUser", Rule::Enforce("a name in `security.sasl_super_users`")),
     ("superUser.*", Rule::Enforce("a name in `security.sasl_super_users`")),
@@ -293,6 +305,7 @@ impl Rule {
             | Rule::Ensemble(_)
             | Rule::Tls(_)
             | Rule::Enforce(_)
+            | Rule::Metrics(_)
             | Rule::Meaningless
             | Rule::EnsembleOnly
             | Rule::NotOffered => None,

@@ -102,6 +102,8 @@ impl Facts {
             FourLetter::Envi => facts.environment = environment(),
             FourLetter::Mntr => {
                 (facts.open_files, facts.open_files_max) = open_files();
+                facts.resident_bytes = Memory::now().used;
+                facts.cpu_ten_thousandths = cpu_ten_thousandths();
                 facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
                 facts.slow_disk_transfers = self.gauges.slow_disk_transfers.load(Ordering::Relaxed);
                 facts.log_entries_kept = self.gauges.log_entries_kept.load(Ordering::Relaxed);
@@ -161,6 +163,13 @@ fn open_files() -> (u64, u64) {
     let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
     let max = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
     (open, max)
+}
+
+/// CPU time of the process, ten-thousandths of a second.
+fn cpu_ten_thousandths() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    seconds.saturating_mul(10_000) + nanoseconds / 100_000
 }
 
 /// ZooKeeper's keys. There is no Java here, so what is Java's own is absent; the memory is the host's and the

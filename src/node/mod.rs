@@ -39,22 +39,21 @@ use crate::audit::AuditLog;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::config::users;
-use crate::control::{Facts, FourLetterResponder, Signals};
+use crate::control::{self, Facts, Responder, Signals};
 use crate::data::lenders::Lenders;
-use crate::descriptors;
+use crate::descriptors::{self, HTTP_CONNECTIONS_MAX};
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
-use crate::messages::{ToConsensus, ToFourLetter, ToShard, ToSnapshotReceiver, ToWriter};
-use crate::net::acceptor::{BACKLOG, Ended};
+use crate::messages::{ToConsensus, ToControl, ToShard, ToSnapshotReceiver, ToWriter};
+use crate::net::acceptor::Ended;
 use crate::net::client::Clients;
 use crate::net::peers::PeerConnections;
 use crate::net::peers::limits::STRANGERS_MAX;
 use crate::net::tls::certificates::{self, Kept};
 use crate::net::tls::clients::ClientTls;
 use crate::node::accept::{Accepting, Listeners};
-use crate::node::ports::{Configured, Ports, bind};
+use crate::node::ports::{CLIENT_ADDR, Configured, HTTP_ADDR, Ports, Sockets, listen_on};
 use crate::node::recovery::{Recovery, Start};
-use crate::preflight;
 use crate::runtime::clock::Clock;
 use crate::runtime::executor::{self, ExecutorSettings};
 use crate::runtime::mailbox::{Bell, Post, mailbox};
@@ -78,7 +77,7 @@ struct Mailboxes {
     writer: Mailbox<ToWriter>,
     snapshot_receiver: Mailbox<ToSnapshotReceiver>,
     scrub: Mailbox<()>,
-    four_letter: Mailbox<ToFourLetter>,
+    control: Mailbox<ToControl>,
     ports: Mailbox<Moved>,
     ended: Mailbox<Ended>,
     endings: Mailbox<Ending>,
@@ -100,7 +99,7 @@ impl Mailboxes {
             writer: flume::unbounded(),
             snapshot_receiver: flume::unbounded(),
             scrub: flume::unbounded(),
-            four_letter: flume::unbounded(),
+            control: flume::unbounded(),
             ports: flume::unbounded(),
             ended: flume::unbounded(),
             endings: flume::unbounded(),
@@ -164,10 +163,8 @@ pub(crate) fn run(
     signals: &Signals,
 ) -> Result<(), Fault> {
     let clock = Clock::start();
-    let address = config.server.client_addr;
     let (tls, sasl_users) = (ClientTls::configured(&config)?, users::configured(&config.security)?.map(Arc::new));
-    let bound = |address| bind(address).map_err(|error| preflight::listen_fault(address, &error));
-    let (listener, secure) = (bound(address)?, config.tls.client_addr.map(bound).transpose()?);
+    let sockets = Sockets::bind(&config)?;
     let (incarnation, nonce_key) = (u64::from_le_bytes(random()?), random()?);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let shards = plan.shards();
@@ -222,18 +219,18 @@ pub(crate) fn run(
         applied,
         taken,
     });
-    let outcome = serve(&context, plan, recovery, signals, (listener, secure));
+    let outcome = serve(&context, plan, recovery, signals, sockets);
     context.audit.iter().for_each(AuditLog::end);
     outcome
 }
 
-/// Starts everything, opens the ports `clients` and `secure`, and waits for the end.
+/// Starts everything, opens the ports, and waits for the end.
 fn serve(
     context: &Arc<Context>,
     plan: &CorePlan,
     recovery: Recovery,
     signals: &Signals,
-    (clients, secure): (Socket, Option<Socket>),
+    Sockets { clients, secure, http }: Sockets,
 ) -> Result<(), Fault> {
     start_certificates(context, plan, signals)?;
     if let Some(audit) = context.audit.clone() {
@@ -246,11 +243,13 @@ fn serve(
     let address = context.config.server.client_addr;
     let bound = clients.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
     context.gauges.client_port.store(bound.port(), Ordering::Relaxed);
-    start_words(context, plan)?;
+    start_control(context, plan, http)?;
     signals.pass_on_to(context.boxes.consensus.0.clone());
     if !signals.is_to_stop() {
-        clients.listen(BACKLOG).map_err(|error| preflight::listen_fault(address, &error))?;
-        let listeners = Listeners { clients: clients.into(), secure: secure.map(|socket| socket.into()) };
+        let listeners = Listeners {
+            clients: listen_on(clients, address, CLIENT_ADDR)?,
+            secure: secure.map(|socket| socket.into()),
+        };
         accept(context, plan, listeners, ring)?;
         tracing::info!(address = %bound, shards = plan.shards(), "serving");
         context.audit.iter().for_each(AuditLog::started);
@@ -416,8 +415,8 @@ fn start_certificates(context: &Context, plan: &CorePlan, signals: &Signals) -> 
     start_pinned("certificates", plan.control_cpu, run).map(drop)
 }
 
-/// Starts the thread that answers four-letter commands.
-fn start_words(context: &Arc<Context>, plan: &CorePlan) -> Result<(), Fault> {
+/// Starts the control thread, which answers four-letter commands and serves HTTP on this socket.
+fn start_control(context: &Arc<Context>, plan: &CorePlan, http: Option<Socket>) -> Result<(), Fault> {
     let Context { config, clock, boxes, .. } = &**context;
     let certificates = context.certificates().into_iter().map(|(one, _)| one).collect();
     let facts = Facts::new(
@@ -428,9 +427,19 @@ fn start_words(context: &Arc<Context>, plan: &CorePlan) -> Result<(), Fault> {
         certificates,
         context.audit.clone(),
     );
-    let responder = FourLetterResponder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
-    let inbox = boxes.four_letter.1.clone();
-    start_pinned("four-letter", plan.control_cpu, move || responder.run(&inbox)).map(drop)
+    let responder = Responder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
+    let (mailbox, endings) = (boxes.control.clone(), boxes.endings.0.clone());
+    let http = match http.zip(config.metrics.http_addr) {
+        Some((socket, address)) => Some((listen_on(socket, address, HTTP_ADDR)?, usize::from(HTTP_CONNECTIONS_MAX))),
+        None => None,
+    };
+    let run = move || {
+        if let Err(error) = control::run(responder, mailbox, http) {
+            let sentence = format!("the control thread cannot start: {error}");
+            let _ = endings.send(Ending::Failed(Fault::new(ExitCode::Internal, sentence)));
+        }
+    };
+    start_pinned("control", plan.control_cpu, run).map(drop)
 }
 
 /// The life of an executor's thread.
@@ -483,7 +492,7 @@ fn consensus_links(context: &Context) -> ConsensusChannels {
         snapshot_receiver: boxes.snapshot_receiver.0.clone(),
         scrub: boxes.scrub.0.clone(),
         ports: boxes.ports.0.clone(),
-        four_letter: boxes.four_letter.0.clone(),
+        control: boxes.control.0.clone(),
         endings: boxes.endings.0.clone(),
         gauges: Arc::clone(&context.gauges),
         own: boxes.consensus.0.clone(),
@@ -497,7 +506,7 @@ fn shard_links(context: &Context, shard: ShardId) -> ShardChannels {
     ShardChannels {
         consensus: boxes.consensus.0.clone(),
         writer: boxes.writer.0.clone(),
-        four_letter: boxes.four_letter.0.clone(),
+        control: boxes.control.0.clone(),
         ended: boxes.ended.0.clone(),
         audit: context.audit.clone(),
         applied: Arc::clone(&context.applied),

@@ -14,15 +14,19 @@ use std::time::Duration;
 use corral_engine::Moved;
 use corral_storage::MmapDisk;
 use flume::RecvTimeoutError;
+use socket2::Socket;
 
+use crate::config::Config;
 use crate::config::value::{Rejection, every_address, resolve};
 use crate::data::remembered;
+use crate::exit::Fault;
 use crate::gauges::Gauges;
 use crate::messages::ToShard;
 use crate::net::acceptor::BACKLOG;
 use crate::net::handshakes::Speaks;
 use crate::net::listen::{self, effective};
 use crate::net::peers::PeerConnections;
+use crate::preflight::listen_fault;
 use crate::runtime::mailbox::Post;
 
 /// What could not be done for a list is tried again.
@@ -261,15 +265,50 @@ fn open(address: SocketAddr, tries: u32) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// The keys of addresses.
+pub(crate) const CLIENT_ADDR: &str = "server.client_addr";
+const TLS_ADDR: &str = "tls.client_addr";
+pub(crate) const HTTP_ADDR: &str = "metrics.http_addr";
+
+/// Sockets with their addresses, which do not listen yet. An address in use ends the start at once.
+pub(crate) struct Sockets {
+    pub(crate) clients: Socket,
+    /// For TLS alone.
+    pub(crate) secure: Option<Socket>,
+    pub(crate) http: Option<Socket>,
+}
+
+impl Sockets {
+    /// # Errors
+    /// If an address cannot be had.
+    pub(crate) fn bind(config: &Config) -> Result<Sockets, Fault> {
+        let bound = |address, key| bind(address).map_err(|error| listen_fault(address, &error, key));
+        Ok(Sockets {
+            clients: bound(config.server.client_addr, CLIENT_ADDR)?,
+            secure: config.tls.client_addr.map(|address| bound(address, TLS_ADDR)).transpose()?,
+            http: config.metrics.http_addr.map(|address| bound(address, HTTP_ADDR)).transpose()?,
+        })
+    }
+}
+
+/// Listens at the address that this key gives.
+///
+/// # Errors
+/// If another program listens there.
+pub(crate) fn listen_on(socket: Socket, address: SocketAddr, key: &str) -> Result<TcpListener, Fault> {
+    socket.listen(BACKLOG).map_err(|error| listen_fault(address, &error, key))?;
+    Ok(socket.into())
+}
+
 /// Takes the address, without letting anybody connect yet: the port opens when there is somebody to serve.
 ///
 /// The kernel takes down the rings of a process that was killed after the process is gone, and with them the socket
 /// that they accept from: whoever starts the server again at once finds the address in use for some milliseconds.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<socket2::Socket> {
+fn bind(address: SocketAddr) -> io::Result<Socket> {
     bind_within(address, START_TRIES)
 }
 
-fn bind_within(address: SocketAddr, tries: u32) -> io::Result<socket2::Socket> {
+fn bind_within(address: SocketAddr, tries: u32) -> io::Result<Socket> {
     for _ in 1..tries {
         match listen::bind(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(TRY_PAUSE),

@@ -31,7 +31,8 @@ LISTS = ("cons", "stat", "dump", "wchc", "wchp")
 # Of mntr; docs/metrics.md explains them.
 OWN_KEYS = (
     "zk_watchdog_freezes zk_slow_disk_handovers zk_log_entries_kept zk_reconfig_step zk_disk_full zk_serving zk_not_serving_reason "
-    "zk_scrub_last_complete zk_scrub_bytes zk_scrub_damage_found zk_state_distrusted"
+    "zk_scrub_last_complete zk_scrub_bytes zk_scrub_damage_found zk_state_distrusted zk_process_cpu_seconds_total "
+    "zk_process_resident_memory_bytes zk_process_start_time_seconds"
 ).split()
 GAUGES = (
     "ephemerals_count num_alive_connections outstanding_requests znode_count global_sessions watch_count "

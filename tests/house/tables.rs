@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use corral_core::report::METRICS as METRICS_TABLE;
+
 use super::{none, read, root, rust_files};
 
 const LOG_LINES: &str = "docs/operate/log-lines.md";
 const METRICS: &str = "docs/metrics.md";
-const MONITOR: &str = "src/core/src/report/monitor.rs";
 /// Set to write the pages and numbers that follow from the sources.
 pub(crate) const WRITE: &str = "CORRAL_WRITE_PAGES";
 /// The levels in the order of the page.
@@ -55,15 +56,13 @@ fn every_line_of_the_log_has_its_row() {
 
 #[test]
 fn every_metric_has_its_row() {
-    let metrics = metrics(&read(&root().join(MONITOR)));
-    assert!(metrics.len() > 70, "the metrics are found");
-    let page = Page::read(METRICS, 2);
-    let rows = metrics.iter().map(|name| vec![format!("`{name}`")]);
-    page.is(&format!("\n{}", page.table(&["metric", "type", "meaning"], "", rows)));
-    let types = page.by_hand.values().map(|cells| cells[0].as_str());
-    let strange: Vec<String> =
-        types.filter(|kind| !["gauge", "counter", "text"].contains(kind)).map(str::to_owned).collect();
-    none(&strange, "a type of metric that is none");
+    let page = Page::read(METRICS, 0);
+    let rows = METRICS_TABLE.iter().map(|metric| {
+        let names = [metric.mntr_name(), metric.prometheus_name()].map(|name| format!("`{name}`"));
+        let [mntr, prometheus] = names;
+        vec![mntr, prometheus, metric.kind.word().to_owned(), metric.help.to_owned()]
+    });
+    page.is(&format!("\n{}", page.table(&["`mntr`", "Prometheus", "type", "meaning"], "", rows)));
 }
 
 /// A page whose tables are made anew with the cells that are written by hand.
@@ -182,27 +181,8 @@ fn literal(quoted: &str) -> String {
     text.replace("\\\"", "\"")
 }
 
-/// The names of all metrics, in the order of the source.
-fn metrics(text: &str) -> Vec<String> {
-    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let mut metrics = Vec::new();
-    for call in text.split("lines.").flat_map(|part| part.split("self.")) {
-        let Some((kind, rest)) = call.split_once('(') else { continue };
-        let Some(rest) = rest.trim_start_matches("&format!(").strip_prefix('"') else { continue };
-        let name = rest.split('"').next().unwrap_or_default().replace("{id}", "N");
-        match kind {
-            "put" if !name.contains('{') => metrics.push(name),
-            "latency" | "timing" => {
-                metrics.extend(["avg", "min", "max", "cnt", "sum"].map(|part| format!("{part}_{name}")))
-            }
-            _ => {}
-        }
-    }
-    metrics.iter().map(|name| format!("zk_{name}")).collect()
-}
-
 #[test]
-fn lines_and_metrics_are_found_in_each_form() {
+fn lines_are_found_in_each_form() {
     let source = "fn f() {\n tracing::warn!(\n  peer = peer.0,\n  %address, state = ?of(a, \"b\"),\n  \"a {thing} is \\\n   lost: {}\",\n  why(1, 2)\n );\n \
                   tracing::error!(target: \"raft\", \"{}\", line); }\n#[cfg(test)]\nmod tests { tracing::info!(\"no\") }";
     let line = |level, message: &str, fields: &[&str]| LogLine {
@@ -212,8 +192,4 @@ fn lines_and_metrics_are_found_in_each_form() {
     };
     let expect = [line("warn", "a {thing} is lost: {}", &["peer", "address", "state"]), line("error", "{}", &[])];
     assert_eq!(log_lines(source), expect);
-    let source = "fn latency(&mut self, key: &str) { self.put(&format!(\"avg_{key}\"), 1); }\nlines.put(\"up\", 1);\nlines.latency(\"time\", x);\n\
-                  lines.put(&format!(\"peer_{id}_up\"), 1);\n#[cfg(test)] lines.put(\"no\")";
-    let expect = ["zk_up", "zk_avg_time", "zk_min_time", "zk_max_time", "zk_cnt_time", "zk_sum_time", "zk_peer_N_up"];
-    assert_eq!(metrics(source), expect);
 }

@@ -8,7 +8,7 @@ use corral_core::conn::Close;
 use corral_core::ids::ConnId;
 
 use super::ShardActor;
-use crate::messages::{Asker, ToFourLetter};
+use crate::messages::{Asker, ToControl};
 use crate::net::acceptor::Ended;
 
 /// Sockets closed with each call of the shard: about 0.1 ms. The others are closed between its other work, until the turn is over.
@@ -61,7 +61,7 @@ impl ShardActor {
         let Some(peer) = self.clients.close(id) else { return };
         self.say(peer, why);
         if self.asking.borrow_mut().remove(&id) {
-            let _ = self.channels.four_letter.send(ToFourLetter::Ended(Asker { shard: self.id, conn: id }));
+            let _ = self.channels.control.send(ToControl::Ended(Asker::Connection { shard: self.id, conn: id }));
         }
         let _ = self.channels.ended.send(Ended { shard: self.id, address: peer.ip() });
     }

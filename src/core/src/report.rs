@@ -9,7 +9,7 @@ mod clients;
 mod counters;
 mod date;
 mod dump;
-mod monitor;
+mod metrics;
 mod obstacle;
 mod pieces;
 mod process;
@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 pub use clients::ConnLine;
 pub(crate) use counters::{Answered, ConnCounters};
 pub use counters::{Latency, Statistics};
+pub use metrics::{Kind, METRICS, Metric, Origin, Sample, Summary, Value};
 pub use obstacle::Obstacle;
 pub use process::{AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing};
 
@@ -178,25 +179,43 @@ pub struct Moment {
     pub wall: WallMillis,
 }
 
-/// The whole answer. `report` holds the pieces of everybody that was asked.
-pub fn render(command: FourLetter, report: Report, facts: &ServerFacts, moment: Moment) -> String {
-    if facts.mode == Mode::Looking && asks_shards(command) {
-        let mut text = String::from("This ZooKeeper instance is not currently serving requests");
-        if let Some(obstacle) = facts.obstacle {
-            let _ = write!(text, ": {}", obstacle.sentence());
-        }
-        text.push('\n');
-        if command == FourLetter::Mntr {
-            text.push_str(&monitor::not_serving(facts));
-        }
-        return text;
+/// The parts of an answer: the pieces of shards and leader, and the facts of the process.
+#[derive(Debug)]
+pub struct Gathered {
+    pub report: Report,
+    pub facts: ServerFacts,
+    pub moment: Moment,
+}
+
+impl Gathered {
+    /// All metrics that this server has, if it was gathered for [`FourLetter::Mntr`].
+    pub fn samples(&self) -> impl Iterator<Item = Sample> {
+        metrics::samples(self)
     }
+
+    const fn totals(&self) -> &Totals {
+        &self.report.totals
+    }
+}
+
+/// The whole answer.
+pub fn render(command: FourLetter, gathered: Gathered) -> String {
+    let serves = gathered.facts.mode != Mode::Looking || !asks_shards(command);
+    match command {
+        FourLetter::Mntr if serves => metrics::text(&gathered),
+        FourLetter::Mntr => not_serving(&gathered.facts) + &metrics::text(&gathered),
+        _ if serves => serving(command, gathered),
+        _ => not_serving(&gathered.facts),
+    }
+}
+
+fn serving(command: FourLetter, gathered: Gathered) -> String {
+    let Gathered { report, facts, moment } = gathered;
     let cut = report.is_full();
     let mut text = match command {
-        FourLetter::Srvr => server::block(&report, facts, false),
-        FourLetter::Stat => server::block(&report, facts, true),
-        FourLetter::Mntr => monitor::text(&report.totals, facts, moment.now),
-        FourLetter::Cons => clients::text(&report.conns, facts),
+        FourLetter::Srvr => server::block(&report, &facts, false),
+        FourLetter::Stat => server::block(&report, &facts, true),
+        FourLetter::Cons => clients::text(&report.conns, &facts),
         FourLetter::Dump => dump::text(&report, moment),
         FourLetter::Wchs => watches::summary(report.watched_hashes, report.watching),
         FourLetter::Wchc => watches::by_session(&report.watched),
@@ -205,16 +224,25 @@ pub fn render(command: FourLetter, report: Report, facts: &ServerFacts, moment: 
         FourLetter::Srst => String::from("Server stats reset.\n"),
         FourLetter::Conf => process::configuration(&facts.configured),
         FourLetter::Dirs => process::directories(&facts.configured),
-        FourLetter::Hash => process::digests(facts),
-        FourLetter::Envi => process::environment(facts),
+        FourLetter::Hash => process::digests(&facts),
+        FourLetter::Envi => process::environment(&facts),
         // Without a newline, as ZooKeeper prints it.
         FourLetter::Gtmk | FourLetter::Stmk => alloc::format!("{}", facts.trace_mask),
-        // Answered by the shard itself: nothing there is to ask for.
-        FourLetter::Ruok | FourLetter::Isro => String::new(),
+        // Answered by the shard, and above.
+        FourLetter::Ruok | FourLetter::Isro | FourLetter::Mntr => String::new(),
     };
     if cut {
         let _ = writeln!(text, "Cut: there is more than the {FOUR_LETTER_BYTES_MAX} bytes that an answer may have.");
     }
+    text
+}
+
+fn not_serving(facts: &ServerFacts) -> String {
+    let mut text = String::from("This ZooKeeper instance is not currently serving requests");
+    if let Some(obstacle) = facts.obstacle {
+        let _ = write!(text, ": {}", obstacle.sentence());
+    }
+    text.push('\n');
     text
 }
 
@@ -249,7 +277,7 @@ mod tests {
         assert!(report.is_full());
         report.sessions.clear();
         let moment = Moment { now: Millis(0), wall: WallMillis(0) };
-        let text = render(FourLetter::Dump, report, &ServerFacts::default(), moment);
+        let text = render(FourLetter::Dump, Gathered { report, facts: ServerFacts::default(), moment });
         assert!(text.ends_with("\nCut: there is more than the 33554432 bytes that an answer may have.\n"), "{text}");
     }
 

@@ -138,7 +138,7 @@ mod tests {
     use crate::evaluate::StateMachine;
     use crate::ids::{ConnId, Millis, WallMillis};
     use crate::limits::FOUR_LETTER_BYTES_MAX;
-    use crate::report::Moment;
+    use crate::report::{Gathered, Moment};
     use crate::sequencer::SequencerConfig;
     use crate::session::{Session, SessionTable};
     use crate::shard::tests::shard;
@@ -157,7 +157,7 @@ mod tests {
             report.take(command, piece);
         }
         let moment = Moment { now: Millis(0), wall: WallMillis(0) };
-        (render(command, report, &ServerFacts::default(), moment), pieces)
+        (render(command, Gathered { report, facts: ServerFacts::default(), moment }), pieces)
     }
 
     fn accept(shard: &mut Shard, count: usize) -> Vec<ConnId> {

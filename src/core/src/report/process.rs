@@ -24,6 +24,10 @@ pub struct ServerFacts {
     pub trace_mask: i64,
     pub open_files: u64,
     pub open_files_max: u64,
+    /// CPU time of the process, ten-thousandths of a second.
+    pub cpu_ten_thousandths: u64,
+    /// Memory of the process, its mapped files included.
+    pub resident_bytes: u64,
     /// How often a core was stalled long enough for the watchdog to see it.
     pub freezes: u64,
     /// How often this server let another lead because its log was stalled.

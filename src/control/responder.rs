@@ -1,19 +1,20 @@
-//! Answers four-letter commands: a plain thread that asks the shards and the leader for what they know, piece by piece,
-//! puts the text together and hands it to the shard whose client asked.
+//! Answers four-letter commands and requests by HTTP. Shards and leader give their pieces of an answer one after the other, and the
+//! asker gets the whole.
 //!
-//! What takes long (sorting a million watches, counting files) takes it here, where it holds up nobody but those who
-//! ask. Answers that grow with the number of clients are bounded in length, and few are under way at once.
+//! On the control thread, which may block: to sort a million watches, or to count files, holds up no data core. Answers that grow
+//! with the number of clients are bounded in length, and few are under way at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use corral_core::ids::ShardId;
-use corral_core::report::{Report, SessionMark, asks_shards, is_long, render};
+use corral_core::report::{Gathered, Report, SessionMark, asks_shards, is_long, render};
 use corral_core::shard::Question;
 use corral_wire::fourletter::FourLetter;
 
-use crate::control::Facts;
-use crate::messages::{Asker, ToConsensus, ToFourLetter, ToShard};
+use super::facts::Facts;
+use crate::messages::{Asker, ToConsensus, ToControl, ToShard};
 use crate::runtime::mailbox::Post;
+use tokio::sync::oneshot;
 
 /// Long answers that are being put together; more of them wait. A text that is ready counts in the memory of its client's shard.
 const LONG_MAX: usize = 4;
@@ -28,32 +29,50 @@ struct Gathering {
     report: Report,
 }
 
-/// See the module.
-pub(crate) struct FourLetterResponder {
+/// Gathers what askers want to know, and answers them.
+pub(crate) struct Responder {
     shards: Vec<Post<ToShard>>,
     consensus: Post<ToConsensus>,
     facts: Facts,
-    /// DataKind for those who set it; nothing is traced by it.
+    /// The mask of `stmk`. Nothing is traced.
     trace_mask: i64,
     gathering: HashMap<Asker, Gathering>,
-    /// Clients whose long answers are being put together.
+    /// Askers with a long answer under way.
     long: HashSet<Asker>,
-    /// Those who wait until there are fewer of them.
+    /// Further askers of long answers.
     waiting: VecDeque<(Asker, FourLetter)>,
+    /// Requests by HTTP that wait for their answer.
+    http: HashMap<u64, oneshot::Sender<Gathered>>,
+    /// Requests by HTTP so far.
+    http_requests: u64,
 }
 
-impl FourLetterResponder {
-    pub(crate) fn new(shards: Vec<Post<ToShard>>, consensus: Post<ToConsensus>, facts: Facts) -> FourLetterResponder {
-        let (gathering, long, waiting) = (HashMap::new(), HashSet::new(), VecDeque::new());
-        FourLetterResponder { shards, consensus, facts, trace_mask: TRACE_MASK, gathering, long, waiting }
+impl Responder {
+    pub(crate) fn new(shards: Vec<Post<ToShard>>, consensus: Post<ToConsensus>, facts: Facts) -> Responder {
+        Responder {
+            shards,
+            consensus,
+            facts,
+            trace_mask: TRACE_MASK,
+            gathering: HashMap::new(),
+            long: HashSet::new(),
+            waiting: VecDeque::new(),
+            http: HashMap::new(),
+            http_requests: 0,
+        }
     }
 
     /// Answers until every sender is gone.
-    pub(crate) fn run(mut self, inbox: &flume::Receiver<ToFourLetter>) {
-        for message in inbox {
+    pub(crate) async fn run(mut self, inbox: flume::Receiver<ToControl>) {
+        while let Ok(message) = inbox.recv_async().await {
             match message {
-                ToFourLetter::Asked { shard, question } => self.asked(shard, question),
-                ToFourLetter::Piece { asker, shard, piece } => {
+                ToControl::Asked { shard, question } => self.asked(shard, question),
+                ToControl::HttpAsked { command, reply } => {
+                    self.http_requests += 1;
+                    self.http.insert(self.http_requests, reply);
+                    self.begin_or_wait(Asker::Http(self.http_requests), command);
+                }
+                ToControl::Piece { asker, shard, piece } => {
                     let Some(entry) = self.gathering.get_mut(&asker) else { continue };
                     let next = piece.next;
                     entry.report.take(entry.command, *piece);
@@ -62,7 +81,7 @@ impl FourLetterResponder {
                         None => self.one_less(asker),
                     }
                 }
-                ToFourLetter::Sessions { asker, piece } => {
+                ToControl::Sessions { asker, piece } => {
                     let Some(entry) = self.gathering.get_mut(&asker) else { continue };
                     let next = piece.next.clone();
                     entry.report.take_sessions(*piece);
@@ -71,19 +90,22 @@ impl FourLetterResponder {
                         None => self.one_less(asker),
                     }
                 }
-                ToFourLetter::Ended(asker) => self.ended(asker),
+                ToControl::Ended(asker) => self.ended(asker),
             }
         }
     }
 
     fn asked(&mut self, shard: ShardId, question: Question) {
         let Question { conn, command, argument } = question;
-        let asker = Asker { shard, conn };
         match command {
             FourLetter::Stmk => self.trace_mask = argument,
             FourLetter::Srst => self.facts.reset(),
             _ => {}
         }
+        self.begin_or_wait(Asker::Connection { shard, conn }, command);
+    }
+
+    fn begin_or_wait(&mut self, asker: Asker, command: FourLetter) {
         if is_long(command) && self.long.len() >= LONG_MAX {
             self.waiting.push_back((asker, command));
         } else {
@@ -128,12 +150,21 @@ impl FourLetterResponder {
 
     fn answer(&mut self, asker: Asker, command: FourLetter, report: Report) {
         let facts = self.facts.gather(command, self.trace_mask);
-        let text = render(command, report, &facts, self.facts.now());
-        let _ = self.shards[usize::from(asker.shard.0)].send(ToShard::FourLetterAnswered { conn: asker.conn, text });
+        let gathered = Gathered { report, facts, moment: self.facts.now() };
+        match asker {
+            Asker::Connection { shard, conn } => {
+                let text = render(command, gathered);
+                let _ = self.shards[usize::from(shard.0)].send(ToShard::FourLetterAnswered { conn, text });
+            }
+            // Its connection may have ended meanwhile.
+            Asker::Http(request) => {
+                self.http.remove(&request).map(|reply| reply.send(gathered).ok());
+            }
+        }
         self.begin_next(asker);
     }
 
-    /// The client has its answer, or is gone.
+    /// The connection has its answer, or is gone.
     fn ended(&mut self, asker: Asker) {
         self.gathering.remove(&asker);
         self.waiting.retain(|(other, _)| *other != asker);
@@ -174,15 +205,15 @@ mod tests {
             Vec::new(),
             None,
         );
-        let responder = FourLetterResponder::new(vec![shard], consensus, facts);
+        let responder = Responder::new(vec![shard], consensus, facts);
         let (asking, asked) = flume::unbounded();
         let clients = 3 * LONG_MAX;
         for number in 0..clients {
             let conn = ConnId { slot: u32::try_from(number).expect("there are few"), generation: 0 };
             let question = Question { conn, command: FourLetter::Wchs, argument: 0 };
-            asking.send(ToFourLetter::Asked { shard: ShardId(0), question }).expect("it is received");
+            asking.send(ToControl::Asked { shard: ShardId(0), question }).expect("it is received");
         }
-        let thread = std::thread::spawn(move || responder.run(&asked));
+        let thread = std::thread::spawn(move || futures_lite::future::block_on(responder.run(asked)));
         let (mut pieces, mut texts) = (0, 0);
         while texts < clients {
             match inbox.recv_timeout(std::time::Duration::from_secs(60)).expect("the next one has its turn") {
@@ -190,7 +221,7 @@ mod tests {
                     pieces += 1;
                     assert!(pieces - texts <= LONG_MAX, "few are put together at once");
                     let piece = Box::new(Piece::default());
-                    asking.send(ToFourLetter::Piece { asker, shard: ShardId(0), piece }).expect("it is received");
+                    asking.send(ToControl::Piece { asker, shard: ShardId(0), piece }).expect("it is received");
                 }
                 ToShard::FourLetterAnswered { .. } => texts += 1,
                 _ => panic!("nothing else is asked"),

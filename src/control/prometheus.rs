@@ -1,0 +1,89 @@
+//! Metrics in Prometheus' text format 0.0.4.
+//!
+//! Names are those of ZooKeeper 3.9's own endpoint. The metrics that only corral has begin with `corral_`. OpenMetrics would end the
+//! names of counters in `_total`, and no dashboard made for ZooKeeper would find them.
+
+use corral_core::report::{Gathered, Kind, Sample, Value};
+use prometheus::TextEncoder;
+use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
+
+/// The content type of [`text`].
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// The label with the id of another server.
+const PEER: &str = "peer";
+
+/// All metrics of a server, gathered for `mntr`.
+///
+/// # Errors
+/// If the table of metrics has a name that is none in Prometheus.
+pub(crate) fn text(gathered: &Gathered) -> prometheus::Result<String> {
+    let mut families: Vec<MetricFamily> = Vec::new();
+    for sample in gathered.samples() {
+        let name = sample.metric.prometheus_name();
+        let metric = metric(&sample);
+        match families.last_mut().filter(|family| family.name() == name) {
+            Some(family) => family.mut_metric().push(metric),
+            None => {
+                let mut family = MetricFamily::default();
+                family.set_name(name);
+                family.set_help(sample.metric.help.to_owned());
+                family.set_field_type(kind(sample.metric.kind));
+                family.set_metric(vec![metric]);
+                families.push(family);
+            }
+        }
+    }
+    TextEncoder::new().encode_to_string(&families)
+}
+
+const fn kind(kind: Kind) -> MetricType {
+    match kind {
+        // A text is a label of a gauge.
+        Kind::Gauge | Kind::Text => MetricType::GAUGE,
+        Kind::Counter => MetricType::COUNTER,
+        Kind::Summary => MetricType::SUMMARY,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers are double precision in Prometheus")]
+fn metric(sample: &Sample) -> proto::Metric {
+    let mut metric = proto::Metric::default();
+    let label = |name: &str, value: &str| {
+        let mut label = LabelPair::default();
+        label.set_name(name.to_owned());
+        label.set_value(value.to_owned());
+        label
+    };
+    let mut labels: Vec<LabelPair> = sample.peer.iter().map(|id| label(PEER, &id.to_string())).collect();
+    let number = match &sample.value {
+        Value::Whole(number) => *number as f64,
+        Value::TenThousandths(number) => *number as f64 / 10_000.0,
+        Value::Text(text) => {
+            labels.push(label(sample.metric.name, text));
+            1.0
+        }
+        Value::Summary(of) => {
+            let mut summary = proto::Summary::default();
+            summary.set_sample_count(of.count);
+            summary.set_sample_sum(of.sum as f64);
+            metric.set_summary(summary);
+            0.0
+        }
+        Value::Absent => 0.0,
+    };
+    metric.set_label(labels);
+    match sample.metric.kind {
+        Kind::Gauge | Kind::Text => {
+            let mut gauge = proto::Gauge::default();
+            gauge.set_value(number);
+            metric.set_gauge(gauge);
+        }
+        Kind::Counter => {
+            let mut counter = proto::Counter::default();
+            counter.set_value(number);
+            metric.set_counter(counter);
+        }
+        Kind::Summary => {}
+    }
+    metric
+}

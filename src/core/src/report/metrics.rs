@@ -1,0 +1,500 @@
+//! The table of metrics. `mntr`, the Prometheus endpoint and `docs/metrics.md` are rendered from it: a new metric is a row here, and
+//! an increment where it is counted.
+//!
+//! Names are those of ZooKeeper 3.9 where it has the metric (protocol chapter 25).
+
+use super::process::PeerFacts;
+use super::{Gathered, Latency, Mode, Obstacle, Quorum, Timing, decimal};
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Write;
+
+/// The type of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The value of now.
+    Gauge,
+    /// Grows until the server is restarted, or `srst` resets it.
+    Counter,
+    /// Number, sum, average and extremes of durations, in milliseconds.
+    Summary,
+    /// A word or a sentence.
+    Text,
+}
+
+impl Kind {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Counter => "counter",
+            Self::Summary => "summary",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// Where the name and the meaning of a metric come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    ZooKeeper,
+    /// The process metrics that all of Prometheus' client libraries export.
+    Prometheus,
+    Corral,
+}
+
+/// A row of the table.
+pub struct Metric {
+    /// Without the `zk_` that `mntr` puts in front.
+    pub name: &'static str,
+    pub kind: Kind,
+    pub origin: Origin,
+    /// One sentence or more, with the unit, without Markdown.
+    pub help: &'static str,
+    source: Source,
+}
+
+/// The function that gives the value.
+enum Source {
+    /// Of this server.
+    Server(fn(&Gathered) -> Value),
+    /// Of each other server of an ensemble.
+    Peer(fn(&PeerFacts) -> u64),
+}
+
+/// The value of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// The server has no such thing: there is no line.
+    Absent,
+    Whole(i64),
+    /// A number of ten-thousandths.
+    TenThousandths(u64),
+    Summary(Summary),
+    Text(String),
+}
+
+/// Durations in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    pub count: u64,
+    pub sum: u64,
+    pub min: u64,
+    pub max: u64,
+    pub average_ten_thousandths: u64,
+}
+
+/// A metric with its value.
+pub struct Sample {
+    pub metric: &'static Metric,
+    /// The other server that it is about.
+    pub peer: Option<u64>,
+    pub value: Value,
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Whole(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(yes: bool) -> Self {
+        Self::Whole(i64::from(yes))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Absent, Into::into)
+    }
+}
+
+impl From<&Latency> for Value {
+    fn from(of: &Latency) -> Self {
+        let average_ten_thousandths = of.average();
+        Self::Summary(Summary {
+            count: of.count,
+            sum: of.ms_sum,
+            min: of.ms_min(),
+            max: of.ms_max,
+            average_ten_thousandths,
+        })
+    }
+}
+
+impl From<&Timing> for Value {
+    fn from(of: &Timing) -> Self {
+        let average_ten_thousandths = of.us_sum.saturating_mul(10) / of.count.max(1);
+        let (sum, min, max) = (of.us_sum / 1000, of.us_min / 1000, of.us_max / 1000);
+        Self::Summary(Summary { count: of.count, sum, min, max, average_ten_thousandths })
+    }
+}
+
+const fn server(
+    origin: Origin,
+    kind: Kind,
+    name: &'static str,
+    help: &'static str,
+    value: fn(&Gathered) -> Value,
+) -> Metric {
+    Metric { name, kind, origin, help, source: Source::Server(value) }
+}
+
+const fn peer(kind: Kind, name: &'static str, help: &'static str, value: fn(&PeerFacts) -> u64) -> Metric {
+    Metric { name, kind, origin: Origin::Corral, help, source: Source::Peer(value) }
+}
+
+/// A count of the ensemble that only its leader knows.
+fn of_leader(known: &Gathered, count: fn(&Quorum) -> u64) -> Value {
+    known.facts.quorum.as_ref().filter(|_| known.facts.mode == Mode::Leader).map(count).into()
+}
+
+fn serves(known: &Gathered) -> bool {
+    known.facts.obstacle.is_none() && known.facts.mode != Mode::Looking
+}
+
+use Kind::{Counter, Gauge, Summary as Durations, Text};
+use Origin::{Corral, Prometheus, ZooKeeper};
+
+/// Every metric, in the order of `mntr`.
+pub const METRICS: &[Metric] = &[
+    server(ZooKeeper, Text, "version", "version and time of the build", |k| k.facts.version.as_str().into()),
+    server(
+        ZooKeeper,
+        Text,
+        "server_state",
+        "leader, follower, observer, standalone, read-only, or looking without a leader",
+        |k| k.facts.mode.word().into(),
+    ),
+    server(ZooKeeper, Gauge, "ephemerals_count", "ephemeral znodes", |k| k.totals().ephemerals.into()),
+    server(ZooKeeper, Gauge, "num_alive_connections", "client connections", |k| k.totals().connections.into()),
+    server(ZooKeeper, Gauge, "avg_latency", "average latency of all requests, ms", |k| {
+        Value::TenThousandths(k.totals().statistics.latency().average())
+    }),
+    server(ZooKeeper, Gauge, "outstanding_requests", "requests that are queued or in flight", |k| {
+        k.totals().outstanding.into()
+    }),
+    server(ZooKeeper, Gauge, "znode_count", "znodes of the tree", |k| k.totals().nodes.into()),
+    server(ZooKeeper, Gauge, "global_sessions", "sessions of the whole ensemble", |k| k.totals().sessions.into()),
+    server(ZooKeeper, Counter, "packets_sent", "replies, events, and answers to four-letter commands", |k| {
+        k.totals().statistics.sent.into()
+    }),
+    server(ZooKeeper, Counter, "packets_received", "requests and four-letter commands", |k| {
+        k.totals().statistics.received.into()
+    }),
+    server(ZooKeeper, Gauge, "watch_count", "watches of both tables", |k| k.totals().watches.into()),
+    server(ZooKeeper, Counter, "auth_failed_count", "connections closed because authentication failed", |k| {
+        k.totals().statistics.auths_failed.into()
+    }),
+    server(ZooKeeper, Gauge, "min_latency", "smallest latency of all requests, ms", |k| {
+        k.totals().statistics.latency().ms_min().into()
+    }),
+    server(ZooKeeper, Gauge, "max_file_descriptor_count", "file descriptors that the process may have", |k| {
+        k.facts.open_files_max.into()
+    }),
+    server(ZooKeeper, Gauge, "approximate_data_size", "bytes of paths and data of the tree", |k| {
+        k.totals().data_bytes.into()
+    }),
+    server(ZooKeeper, Gauge, "open_file_descriptor_count", "file descriptors that the process has", |k| {
+        k.facts.open_files.into()
+    }),
+    server(ZooKeeper, Gauge, "local_sessions", "always 0: there are no local sessions", |_| Value::Whole(0)),
+    server(ZooKeeper, Gauge, "uptime", "ms since the start", |k| k.moment.now.0.into()),
+    server(ZooKeeper, Gauge, "max_latency", "largest latency of all requests, ms", |k| {
+        k.totals().statistics.latency().ms_max.into()
+    }),
+    server(ZooKeeper, Counter, "connection_rejected", "connections closed on accept because of a limit", |k| {
+        k.facts.connections_refused.into()
+    }),
+    server(ZooKeeper, Counter, "unsuccessful_handshake", "TLS handshakes of clients that failed", |k| {
+        k.facts.handshakes_failed.into()
+    }),
+    server(ZooKeeper, Counter, "connection_request_count", "connect requests", |k| {
+        k.totals().statistics.connects.into()
+    }),
+    server(
+        ZooKeeper,
+        Counter,
+        "sessionless_connections_expired",
+        "connections closed because no connect request came",
+        |k| k.totals().statistics.never_connected.into(),
+    ),
+    server(ZooKeeper, Counter, "stale_sessions_expired", "sessions that expired", |k| {
+        k.totals().statistics.sessions_expired.into()
+    }),
+    server(ZooKeeper, Counter, "bytes_received_count", "bytes from clients", |k| {
+        k.totals().statistics.bytes_received.into()
+    }),
+    server(ZooKeeper, Counter, "response_bytes", "bytes to clients, events included", |k| {
+        k.totals().statistics.bytes_sent.into()
+    }),
+    server(ZooKeeper, Durations, "readlatency", "requests that are no transactions", |k| {
+        (&k.totals().statistics.reads).into()
+    }),
+    server(
+        ZooKeeper,
+        Durations,
+        "updatelatency",
+        "transactions, from reading the request to queueing the reply",
+        |k| (&k.totals().statistics.updates).into(),
+    ),
+    server(ZooKeeper, Durations, "fsynctime", "syncs of the log", |k| (&k.facts.syncs).into()),
+    server(ZooKeeper, Durations, "snapshottime", "snapshots written", |k| (&k.facts.snapshots).into()),
+    server(ZooKeeper, Gauge, "quorum_size", "in an ensemble: servers that have a vote now", |k| {
+        k.facts.quorum.as_ref().map(|quorum| quorum.size).into()
+    }),
+    server(
+        ZooKeeper,
+        Gauge,
+        "learners",
+        "of a leader: followers and observers that reported within one or two election timeouts, without itself",
+        |k| of_leader(k, |quorum| quorum.learners),
+    ),
+    server(
+        ZooKeeper,
+        Gauge,
+        "synced_followers",
+        "of a leader: those with a vote that lack fewer than 64 committed log entries",
+        |k| of_leader(k, |quorum| quorum.synced_followers),
+    ),
+    server(
+        ZooKeeper,
+        Gauge,
+        "synced_non_voting_followers",
+        "of a leader: the same, of servers that are to have a vote and have none yet",
+        |k| of_leader(k, |quorum| quorum.synced_non_voting_followers),
+    ),
+    server(ZooKeeper, Gauge, "synced_observers", "of a leader: the same, of observers", |k| {
+        of_leader(k, |quorum| quorum.synced_observers)
+    }),
+    server(Corral, Counter, "watchdog_freezes", "stalls of an executor", |k| k.facts.freezes.into()),
+    server(
+        Corral,
+        Counter,
+        "slow_disk_handovers",
+        "times that this server transferred leadership because its log was not synced in time",
+        |k| k.facts.slow_disk_transfers.into(),
+    ),
+    server(
+        Corral,
+        Gauge,
+        "log_entries_kept",
+        "log entries that the newest snapshot holds, and that the leader keeps on disk for servers that receive an older snapshot. 0 as a rule",
+        |k| k.facts.log_entries_kept.into(),
+    ),
+    server(Corral, Text, "reconfig_step", "how far a membership change is: none, catching-up, entering, joint", |k| {
+        k.facts.reconfig.word().into()
+    }),
+    server(Corral, Gauge, "disk_full", "1 while the log, or a snapshot of another server, has no space", |k| {
+        k.facts.stalled.into()
+    }),
+    server(Corral, Gauge, "serving", "1 while the server accepts sessions and writes", |k| serves(k).into()),
+    server(Corral, Text, "not_serving_reason", "why it does not, or none", |k| {
+        // A server that has just lost its leader looks for the reason at its next tick.
+        k.facts.obstacle.map_or(if serves(k) { "none" } else { "unknown" }, Obstacle::word).into()
+    }),
+    server(
+        Corral,
+        Gauge,
+        "scrub_last_complete",
+        "when the last scrub was complete, Unix seconds. 0 before the first",
+        |k| k.facts.scrub.completed_s.into(),
+    ),
+    server(Corral, Counter, "scrub_bytes", "bytes that scrubs have read", |k| k.facts.scrub.bytes.into()),
+    server(
+        Corral,
+        Counter,
+        "scrub_damage_found",
+        "damaged snapshots and logs, found by scrubs or when a new snapshot was written",
+        |k| k.facts.scrub.damaged.into(),
+    ),
+    server(
+        ZooKeeper,
+        Counter,
+        "digest_mismatches_count",
+        "differences of the digest of the tree: to another server's at the same log entry, or when a snapshot was written or read",
+        |k| k.facts.digest_mismatches.into(),
+    ),
+    server(
+        Corral,
+        Gauge,
+        "state_distrusted",
+        "1 while the state is damaged or differs from the others', and is being replaced",
+        |k| k.facts.scrub.heals.into(),
+    ),
+    server(Corral, Counter, "audit_records", "with an audit log: records written", |k| {
+        k.facts.audit.as_ref().map(|audit| audit.written).into()
+    }),
+    server(
+        Corral,
+        Counter,
+        "audit_dropped",
+        "with an audit log: records dropped because the disk was full or slow",
+        |k| k.facts.audit.as_ref().map(|audit| audit.dropped).into(),
+    ),
+    server(
+        Corral,
+        Gauge,
+        "audit_queued_bytes",
+        "with an audit log: bytes of memory of records that are not written yet",
+        |k| k.facts.audit.as_ref().map(|audit| audit.queued_bytes).into(),
+    ),
+    server(
+        Corral,
+        Gauge,
+        "tls_certificate_expires",
+        "with TLS: when the first of the certificates in use expires, Unix seconds",
+        |k| k.facts.certificate_expires.map_or(Value::Absent, Value::Whole),
+    ),
+    server(Prometheus, Counter, "process_cpu_seconds_total", "CPU time of the process, user and system, s", |k| {
+        Value::TenThousandths(k.facts.cpu_ten_thousandths)
+    }),
+    server(Prometheus, Gauge, "process_resident_memory_bytes", "resident memory, mapped files included", |k| {
+        k.facts.resident_bytes.into()
+    }),
+    server(Prometheus, Gauge, "process_start_time_seconds", "when the process started, Unix seconds", |k| {
+        k.facts.started.0.div_euclid(1000).max(0).unsigned_abs().into()
+    }),
+    peer(Gauge, "connected", "1 while there are connections of both directions to the other server", |p| {
+        p.connected.into()
+    }),
+    peer(Counter, "bytes_sent", "bytes to it", |p| p.bytes_out),
+    peer(Counter, "bytes_received", "bytes from it", |p| p.bytes_in),
+    peer(Counter, "messages_sent", "messages to it", |p| p.messages_out),
+    peer(Counter, "messages_received", "messages from it", |p| p.messages_in),
+    peer(Gauge, "queued_bytes", "bytes that wait to be sent to it", |p| p.queued_bytes),
+    peer(Gauge, "queued_messages", "messages that wait to be sent to it", |p| p.queued_messages),
+    peer(
+        Counter,
+        "messages_lost",
+        "messages lost on the way to it: a connection broke, or too much waited. Raft repeats them if it must",
+        |p| p.dropped,
+    ),
+    peer(Counter, "reconnects", "connections made again", |p| p.reconnects),
+    peer(Counter, "dials_failed", "times that it was not reached", |p| p.dials_failed),
+];
+
+impl Metric {
+    /// The name in Prometheus: ZooKeeper's own, and by Prometheus' conventions where ZooKeeper has none.
+    pub fn prometheus_name(&self) -> String {
+        let (of, name) = (if matches!(self.source, Source::Peer(_)) { "peer_" } else { "" }, self.name);
+        match (self.origin, self.kind) {
+            (Origin::Corral, Kind::Counter) => format!("corral_{of}{name}_total"),
+            (Origin::Corral, _) => format!("corral_{of}{name}"),
+            (Origin::ZooKeeper | Origin::Prometheus, _) => format!("{of}{name}"),
+        }
+    }
+
+    /// The name in `mntr`, for documentation. `N` stands for the id of another server.
+    pub fn mntr_name(&self) -> String {
+        let name = self.name;
+        match (&self.source, self.kind) {
+            (Source::Peer(_), _) => format!("zk_peer_N_{name}"),
+            (_, Kind::Summary) => format!("zk_{{avg,min,max,cnt,sum}}_{name}"),
+            _ => format!("zk_{name}"),
+        }
+    }
+}
+
+/// All metrics that this server has, in the order of the table.
+pub(super) fn samples(known: &Gathered) -> impl Iterator<Item = Sample> {
+    let of = move |metric: &'static Metric| {
+        let (server, peers) = match metric.source {
+            Source::Server(value) => (Some(Sample { metric, peer: None, value: value(known) }), &[][..]),
+            Source::Peer(_) => (None, known.facts.peers.as_slice()),
+        };
+        let of_peer = move |facts: &PeerFacts| match metric.source {
+            Source::Server(_) => None,
+            Source::Peer(value) => Some(Sample { metric, peer: Some(facts.id), value: value(facts).into() }),
+        };
+        server.into_iter().chain(peers.iter().filter_map(of_peer))
+    };
+    METRICS.iter().flat_map(of).filter(|sample| sample.value != Value::Absent)
+}
+
+/// The lines of `mntr`: `zk_NAME`, a tab, the value. A summary is five lines.
+pub(super) fn text(known: &Gathered) -> String {
+    let mut text = String::new();
+    for Sample { metric, peer, value } in samples(known) {
+        let name = metric.name;
+        // To write to a string cannot fail.
+        let _ = match (value, peer) {
+            (Value::Absent, _) => Ok(()),
+            (Value::Whole(number), None) => writeln!(text, "zk_{name}\t{number}"),
+            (Value::Whole(number), Some(id)) => writeln!(text, "zk_peer_{id}_{name}\t{number}"),
+            (Value::TenThousandths(number), _) => writeln!(text, "zk_{name}\t{}", decimal(number)),
+            (Value::Text(word), _) => writeln!(text, "zk_{name}\t{word}"),
+            (Value::Summary(of), _) => writeln!(
+                text,
+                "zk_avg_{name}\t{}\nzk_min_{name}\t{}\nzk_max_{name}\t{}\nzk_cnt_{name}\t{}\nzk_sum_{name}\t{}",
+                decimal(of.average_ten_thousandths),
+                of.min,
+                of.max,
+                of.count,
+                of.sum
+            ),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Millis, WallMillis};
+    use crate::report::{Moment, Report, ServerFacts, Totals};
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    fn told(totals: Totals, facts: ServerFacts) -> String {
+        let moment = Moment { now: Millis(7), wall: WallMillis(0) };
+        text(&Gathered { report: Report { totals, ..Report::default() }, facts, moment })
+    }
+
+    #[test]
+    fn summaries_as_zookeeper_prints_them() {
+        let mut totals = Totals::default();
+        for ms in [0, 14, 1] {
+            totals.statistics.reads.note(ms);
+        }
+        let syncs = Timing { count: 4, us_sum: 5000, us_min: 400, us_max: 3600 };
+        let text = told(totals, ServerFacts { syncs, ..ServerFacts::default() });
+        let expect = "zk_avg_readlatency\t5.0\nzk_min_readlatency\t0\nzk_max_readlatency\t14\nzk_cnt_readlatency\t3\n\
+                      zk_sum_readlatency\t15\n";
+        assert!(text.contains(expect), "{text}");
+        let expect = "zk_avg_fsynctime\t1.25\nzk_min_fsynctime\t0\nzk_max_fsynctime\t3\nzk_cnt_fsynctime\t4\n\
+                      zk_sum_fsynctime\t5\nzk_avg_snapshottime\t0.0\nzk_min_snapshottime\t0\nzk_max_snapshottime\t0\n\
+                      zk_cnt_snapshottime\t0\nzk_sum_snapshottime\t0\n";
+        assert!(text.contains(expect), "{text}");
+    }
+
+    #[test]
+    fn every_line_is_a_key_and_a_value_and_none_comes_twice() {
+        let peers = [3, 5].map(|id| PeerFacts { id, ..PeerFacts::default() }).to_vec();
+        let facts = ServerFacts { peers, quorum: Some(Quorum::default()), ..ServerFacts::default() };
+        let text = told(Totals::default(), facts);
+        let mut keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once('\t')?.0)).collect();
+        assert_eq!(keys.len(), text.lines().count());
+        for key in ["zk_peer_3_connected", "zk_peer_5_dials_failed", "zk_quorum_size", "zk_uptime"] {
+            assert!(keys.contains(&key), "{key}");
+        }
+        keys.sort_unstable();
+        assert!(keys.windows(2).all(|pair| pair[0] != pair[1]), "{keys:?}");
+    }
+
+    #[test]
+    fn only_the_leader_counts_those_that_keep_up() {
+        let quorum = Some(Quorum { size: 3, learners: 2, ..Quorum::default() });
+        for (mode, learners) in [(Mode::Leader, vec!["zk_learners\t2"]), (Mode::Follower, vec![])] {
+            let text = told(Totals::default(), ServerFacts { mode, quorum, ..ServerFacts::default() });
+            let found: Vec<&str> = text.lines().filter(|line| line.starts_with("zk_learners")).collect();
+            assert_eq!(found, learners);
+        }
+    }
+}

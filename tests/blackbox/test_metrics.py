@@ -1,0 +1,94 @@
+"""Metrics by HTTP, as Prometheus collects them: the same as those of mntr."""
+
+import re
+import socket
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from support.client import four_letter_command, words_table
+from support.expect import equal
+from support.server import Corral
+from support.wait import free_port
+
+LIMIT_S = 60
+SAMPLE = re.compile(r"([a-z_]+)(\{[a-z_]+=\"[^\"]*\"\})? (-?[0-9.e+]+)")
+# They differ between any two looks.
+MOVING = ("uptime", "num_alive_connections", "packets_", "open_file_descriptor_count", "process_", "bytes_received_count", "response_bytes")
+
+
+@pytest.fixture(scope="module")
+def server(shards):
+    address = f"127.0.0.1:{free_port()}"
+    server = Corral(shards, settings={"metrics.http_addr": address})
+    server.url = f"http://{address}"
+    server.http = ("127.0.0.1", int(address.split(":")[1]))
+    yield server.start()
+    server.dispose()
+
+
+def scraped(server):
+    """Samples by name with label, and the type of each name."""
+    with urlopen(f"{server.url}/metrics", timeout=LIMIT_S) as answer:
+        equal(answer.headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
+        text = answer.read().decode()
+    samples, types = {}, {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            name, kind = line.split()[2:]
+            assert name not in types, f"{name} comes twice"
+            types[name] = kind
+        elif not line.startswith("# HELP "):
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            samples[sample[1] + (sample[2] or "")] = float(sample[3])
+    return samples, types
+
+
+def test_metrics_are_those_of_mntr(server):
+    with server.client() as client:
+        client.create("/metric", b"x")
+        client.get("/metric", watch=True)
+        samples, types = scraped(server)
+        told = words_table(four_letter_command(server.address, "mntr"), "\t")
+    for key, value in told.items():
+        name = key.removeprefix("zk_")
+        if name.startswith(MOVING):
+            continue
+        part, _, summary = name.partition("_")
+        if summary in types and types[summary] == "summary":
+            if part in ("cnt", "sum"):
+                equal(samples[f"{summary}_{'count' if part == 'cnt' else part}"], float(value), name)
+            continue
+        name = next((known for known in (name, f"corral_{name}", f"corral_{name}_total") if known in types), None)
+        assert name, f"{key} is not served"
+        try:
+            equal(samples.get(name), float(value), name)
+        except ValueError:
+            label = name.removeprefix("corral_")
+            equal(samples.get(f'{name}{{{label}="{value}"}}'), 1.0, name)
+    equal((types["znode_count"], types["packets_received"], types["readlatency"]), ("gauge", "counter", "summary"))
+    equal(samples["watch_count"], 1.0)
+
+
+@pytest.mark.parametrize(("method", "path", "code"), [("POST", "/metrics", 405), ("GET", "/metrics/", 404), ("GET", "/../metrics", 404)])
+def test_other_requests_are_refused(server, method, path, code):
+    with pytest.raises(HTTPError) as refused:
+        urlopen(Request(server.url + path, data=b"x" if method == "POST" else None, method=method), timeout=LIMIT_S)
+    equal(refused.value.code, code)
+    refused.value.close()
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00\x01", b"ruok", b"GET /metrics HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000])
+def test_what_is_no_http_is_closed(server, sent):
+    with socket.create_connection(server.http, timeout=LIMIT_S) as connection:
+        try:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        except OSError:
+            # It was closed before all was sent.
+            answer = b""
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 ")), answer
+    assert scraped(server)[0]["znode_count"] >= 5
