@@ -1,12 +1,15 @@
 """Metrics by HTTP, as Prometheus collects them: the same as those of mntr."""
 
 import re
+import shutil
 import socket
+import subprocess
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
+from support import REPOSITORY
 from support.client import four_letter_command, words_table
 from support.expect import equal
 from support.server import Corral
@@ -70,6 +73,19 @@ def test_metrics_are_those_of_mntr(server):
             equal(samples.get(f'{name}{{{label}="{value}"}}'), 1.0, name)
     equal((types["znode_count"], types["packets_received"], types["readlatency"]), ("gauge", "counter", "summary"))
     equal(samples["watch_count"], 1.0)
+
+
+def test_alert_rules_are_about_metrics_of_the_table():
+    rules = REPOSITORY / "configs/prometheus-alerts.yml"
+    table = (REPOSITORY / "docs/metrics.md").read_text()
+    known = {name + end for name in re.findall(r"^\| `[^`]+` \| `(\w+)`", table, re.M) for end in ("", "_sum", "_count")}
+    words = "and or by time rate increase count vector job zookeeper up leader standalone".split()
+    expressions = re.findall(r"^ +expr: (.*)", rules.read_text(), re.M)
+    assert len(expressions) > 10
+    named = set(re.findall(r"[a-z_]{2,}", " ".join(expressions)))
+    equal(named - known - set(words), set(), "no metrics")
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "rules", rules], check=True, timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize(("method", "path", "code"), [("POST", "/metrics", 405), ("GET", "/metrics/", 404), ("GET", "/../metrics", 404)])
