@@ -451,9 +451,10 @@ sections! {
         /// log is written, and reads are served. `drop`: records are dropped, and `zk_audit_dropped` counts them.
         when_full: WhenFull = WhenFull::Hold, NONE, "";
     }
-    /// Metrics for Prometheus, by HTTP. [metrics.md](metrics.md) lists them.
+    /// Metrics for Prometheus and probes of health, by HTTP. [metrics.md](metrics.md) lists the metrics.
     metrics: Metrics {
-        /// Address and port that serve `GET /metrics`. The port asks for no user. Empty = none.
+        /// Address and port that serve `GET /metrics`, and the probes `/livez`, `/readyz` and `/healthz`. The port
+        /// asks for no user. Empty = none.
         http_addr: Option<SocketAddr> = None, NONE, "";
     }
     /// Threads and their timing. The defaults are measured. Change them only with a measurement.

@@ -1,4 +1,4 @@
-//! HTTP for operators: `GET /metrics`.
+//! HTTP for operators: `GET /metrics`, and the probes `/livez`, `/readyz` and `/healthz`.
 //!
 //! On the control thread, with tokio. A data core sees nothing of it but the message that asks a shard for its counters. Few of these are
 //! under way: a connection serves one request, and time and number of connections are limited. Further ones wait to be accepted.
@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use corral_core::report::Gathered;
+use corral_core::report::health::{Check, checks};
 use corral_wire::fourletter::FourLetter;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -47,7 +48,12 @@ pub(crate) async fn serve(
     connections_max: usize,
     control: flume::Sender<ToControl>,
 ) {
-    let service = Router::new().route("/metrics", get(metrics)).with_state(control);
+    let service = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .route("/healthz", get(healthz))
+        .with_state(control);
     let permits = Arc::new(Semaphore::new(connections_max));
     loop {
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
@@ -74,13 +80,49 @@ async fn connection(stream: TcpStream, service: Router) -> hyper::Result<()> {
 
 /// `GET /metrics`.
 async fn metrics(State(control): State<flume::Sender<ToControl>>) -> Response {
-    let Some(gathered) = ask(&control, FourLetter::Mntr).await else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the server stops\n").into_response();
-    };
+    let Some(gathered) = ask(&control, FourLetter::Mntr).await else { return stops() };
     match prometheus::text(&gathered) {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
+}
+
+/// `GET /readyz`: whether the server accepts sessions and writes.
+async fn readyz(state: State<flume::Sender<ToControl>>, uri: Uri) -> Response {
+    probe("readyz", |check| check.is_for_readiness, state, &uri).await
+}
+
+/// `GET /healthz`: whether nothing needs an operator.
+async fn healthz(state: State<flume::Sender<ToControl>>, uri: Uri) -> Response {
+    probe("healthz", |_| true, state, &uri).await
+}
+
+/// 200 if all of these checks hold, else 503. The text has a line for each if one fails, or if the query has `verbose`.
+async fn probe(
+    name: &str,
+    is_of_probe: fn(&Check) -> bool,
+    State(control): State<flume::Sender<ToControl>>,
+    uri: &Uri,
+) -> Response {
+    let Some(gathered) = ask(&control, FourLetter::Mntr).await else { return stops() };
+    let checks: Vec<Check> = checks(&gathered).into_iter().filter(is_of_probe).collect();
+    let is_well = checks.iter().all(|check| check.fault.is_none());
+    let is_verbose = uri.query().is_some_and(|query| query.split('&').any(|word| word.starts_with("verbose")));
+    if is_well && !is_verbose {
+        return "ok\n".into_response();
+    }
+    let line = |check: &Check| match &check.fault {
+        None => format!("[+]{} ok\n", check.name),
+        Some(fault) => format!("[-]{} failed: {fault}\n", check.name),
+    };
+    let mut text: String = checks.iter().map(line).collect();
+    let (code, end) = if is_well { (StatusCode::OK, "passed") } else { (StatusCode::SERVICE_UNAVAILABLE, "failed") };
+    text += &format!("{name} check {end}\n");
+    (code, text).into_response()
+}
+
+fn stops() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the server stops\n").into_response()
 }
 
 /// Asks the server for everything that the command shows. `None` while it stops.

@@ -13,7 +13,7 @@ from support import REPOSITORY
 from support.client import four_letter_command, words_table
 from support.expect import equal
 from support.server import Corral
-from support.wait import free_port
+from support.wait import free_port, wait_until
 
 LIMIT_S = 60
 SAMPLE = re.compile(r"([a-z_]+)(\{[a-z_]+=\"[^\"]*\"\})? (-?[0-9.e+]+)")
@@ -86,6 +86,48 @@ def test_alert_rules_are_about_metrics_of_the_table():
     equal(named - known - set(words), set(), "no metrics")
     if shutil.which("promtool"):
         subprocess.run(["promtool", "check", "rules", rules], check=True, timeout=LIMIT_S)
+
+
+def probe(url, path):
+    """Status and lines."""
+    try:
+        with urlopen(url + path, timeout=LIMIT_S) as answer:
+            return answer.status, answer.read().decode().splitlines()
+    except HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode().splitlines()
+
+
+def test_a_healthy_server_passes_every_probe(server):
+    for path in ("/livez", "/readyz", "/healthz", "/readyz?x=1"):
+        equal(probe(server.url, path), (200, ["ok"]), path)
+    checks = ["leader", "serving", "disk-space"]
+    equal(probe(server.url, "/readyz?verbose"), (200, [*(f"[+]{name} ok" for name in checks), "readyz check passed"]))
+    checks += ["data", "certificates"]
+    equal(probe(server.url, "/healthz?verbose"), (200, [*(f"[+]{name} ok" for name in checks), "healthz check passed"]))
+
+
+def test_a_server_without_a_leader_is_alive_but_not_ready(shards):
+    ports = [free_port() for _ in range(4)]
+    others = [f'"{number}=127.0.0.1:{port}"' for number, port in enumerate(ports[:3], 1)]
+    settings = {"server.server_id": 1, "metrics.http_addr": f"127.0.0.1:{ports[3]}", "ensemble.servers": f"[{', '.join(others)}]"}
+    url = f"http://127.0.0.1:{ports[3]}"
+    alone = Corral(shards, settings=settings)
+    try:
+        alone.launch()
+        wait_until(lambda: is_reached(url), "it answers")
+        equal(probe(url, "/livez"), (200, ["ok"]))
+        status, lines = probe(url, "/readyz")
+        equal((status, lines[0].split(":")[0], lines[2:]), (503, "[-]leader failed", ["[+]disk-space ok", "readyz check failed"]))
+    finally:
+        alone.dispose()
+
+
+def is_reached(url):
+    try:
+        return probe(url, "/livez")
+    except OSError:
+        return None
 
 
 @pytest.mark.parametrize(("method", "path", "code"), [("POST", "/metrics", 405), ("GET", "/metrics/", 404), ("GET", "/../metrics", 404)])

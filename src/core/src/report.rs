@@ -9,6 +9,7 @@ mod clients;
 mod counters;
 mod date;
 mod dump;
+pub mod health;
 mod metrics;
 mod obstacle;
 mod pieces;
