@@ -1,11 +1,11 @@
 //! HTTP for operators: `GET /metrics`, and the probes `/livez`, `/readyz` and `/healthz`.
 //!
 //! On the control thread, with tokio. A data core sees nothing of it but the message that asks a shard for its counters. Few of these are
-//! under way: a connection serves one request, and time and number of connections are limited. Further ones wait to be accepted.
+//! under way: a connection serves one request, and time and number of connections are limited. A further one closes the oldest.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,7 +20,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 use super::prometheus;
 use crate::messages::ToControl;
@@ -54,21 +55,25 @@ pub(crate) async fn serve(
         .route("/readyz", get(readyz))
         .route("/healthz", get(healthz))
         .with_state(control);
-    let permits = Arc::new(Semaphore::new(connections_max));
+    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(connections_max);
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let service = service.clone();
-                tokio::spawn(async move {
-                    // An error ends this connection alone.
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection(stream, service)).await;
-                    drop(permit);
-                });
-            }
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
             // Descriptors are used up, or the connection is gone: both pass.
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        open.retain(|one| !one.is_finished());
+        if open.len() >= connections_max {
+            open.pop_front().inspect(AbortHandle::abort);
+            // It closes its socket when it has its turn.
+            tokio::task::yield_now().await;
         }
+        // An error ends this connection alone.
+        let served = tokio::time::timeout(CONNECTION_TIMEOUT, connection(stream, service.clone()));
+        open.push_back(tokio::spawn(served).abort_handle());
     }
 }
 

@@ -1,5 +1,6 @@
 """Metrics by HTTP, as Prometheus collects them: the same as those of mntr."""
 
+import contextlib
 import re
 import shutil
 import socket
@@ -136,6 +137,13 @@ def test_other_requests_are_refused(server, method, path, code):
         urlopen(Request(server.url + path, data=b"x" if method == "POST" else None, method=method), timeout=LIMIT_S)
     equal(refused.value.code, code)
     refused.value.close()
+
+
+def test_idle_connections_keep_no_probe_out(server):
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(server.http, timeout=LIMIT_S))
+        equal(probe(server.url, "/readyz"), (200, ["ok"]))
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00\x01", b"ruok", b"GET /metrics HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000])
