@@ -61,12 +61,10 @@ pub(crate) fn read_private(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Strin
     if mode & 0o077 != 0 {
         return Err(format!("others than its owner may use it (mode {mode:04o}); chmod 600 {}", path.display()));
     }
-    let mut bytes = Vec::new();
-    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > bytes_max {
-        return Err(format!("it is longer than {bytes_max} bytes; name a file with a secret"));
-    }
-    Ok(bytes)
+    read_to_limit(file, bytes_max).map_err(|cause| match cause {
+        FileCause::Unreadable(error) => unreadable(error),
+        cause => format!("it {cause}; name a file with a secret"),
+    })
 }
 
 /// The bytes of a regular file. Others could keep the reader waiting, or never end.

@@ -3,6 +3,8 @@
 //! Pure, start-up only. It does not know any key. It follows `java.util.Properties.load`: comments with `#` or `!`,
 //! lines continued by a backslash, `=`, `:` or white space between key and value, and the escapes `\t \n \r \f \uXXXX`.
 
+use std::collections::BTreeMap;
+
 use crate::config::problem::shortened;
 use crate::config::value::Rejection;
 
@@ -13,6 +15,16 @@ pub(crate) struct Property {
     pub(crate) value: String,
     /// The first line of the entry, counted from 1.
     pub(crate) line: u32,
+}
+
+/// Values and lines of keys that are judged together.
+pub(crate) type Keys = BTreeMap<String, (String, u32)>;
+
+impl Property {
+    /// Adds this one to keys that are judged together.
+    pub(crate) fn gather(&self, keys: &mut Keys) {
+        keys.insert(self.key.clone(), (self.value.clone(), self.line));
+    }
 }
 
 /// An escape that is none, and its line.

@@ -7,12 +7,13 @@
 //! a warning of its own.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use crate::config::file::ReadFile;
 use crate::config::four_letter;
 use crate::config::keys;
 use crate::config::problem::{Draft, Source, nearest, shortened};
-use crate::config::properties::{self, Property, flag, items, port, whole};
+use crate::config::properties::{self, Keys, Property, flag, items, port, whole};
 use crate::config::value::{Raw, Rejection, every_address, resolve};
 use crate::config::zoo_auth;
 use crate::config::zoo_ensemble::{Found, is_membership, protection_meant};
@@ -26,9 +27,9 @@ struct Gathered {
     client_port: Option<(u16, u32)>,
     client_address: Option<(String, u32)>,
     ensemble: Found,
-    tls: zoo_tls::Found,
-    enforced: zoo_auth::Found,
-    metrics: zoo_metrics::Found,
+    tls: Keys,
+    enforced: Keys,
+    metrics: Keys,
     meaningless: Vec<String>,
     ensemble_only: Vec<String>,
     not_offered: Vec<String>,
@@ -61,10 +62,10 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: ReadFile<'_>) {
     if draft.source("server.data_dir") == Source::Default {
         draft.sources.insert("server.data_dir", Source::ZooKeeperDefault);
     }
-    std::mem::take(&mut gathered.enforced).judge(draft);
-    gathered.meaningless.append(&mut std::mem::take(&mut gathered.tls).judge(draft));
-    gathered.not_offered.append(&mut std::mem::take(&mut gathered.metrics).judge(draft));
-    let standalone = std::mem::take(&mut gathered.ensemble).judge(draft);
+    zoo_auth::Found { keys: mem::take(&mut gathered.enforced) }.judge(draft);
+    gathered.meaningless.append(&mut zoo_tls::Found { keys: mem::take(&mut gathered.tls) }.judge(draft));
+    gathered.not_offered.append(&mut zoo_metrics::Found { keys: mem::take(&mut gathered.metrics) }.judge(draft));
+    let standalone = mem::take(&mut gathered.ensemble).judge(draft);
     if draft.config.ensemble.servers.is_ensemble() {
         gathered.not_offered.append(&mut gathered.ensemble_only);
     }
@@ -120,9 +121,9 @@ fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered
         None => return unknown(property, draft, gathered),
         Some(Rule::Demand { off, what, remedy }) => demanded(property, off, what, remedy),
         Some(Rule::Ensemble(_)) => return gathered.ensemble.key(property),
-        Some(Rule::Tls(_)) => return gathered.tls.key(property),
-        Some(Rule::Enforce(_)) => return gathered.enforced.key(property),
-        Some(Rule::Metrics(_)) => return gathered.metrics.key(property),
+        Some(Rule::Tls(_)) => return property.gather(&mut gathered.tls),
+        Some(Rule::Enforce(_)) => return property.gather(&mut gathered.enforced),
+        Some(Rule::Metrics(_)) => return property.gather(&mut gathered.metrics),
         Some(Rule::Meaningless | Rule::NotOffered)
             if !zoo_keys::is_listed(key) && protection_meant(key, value).is_some() =>
         {

@@ -2,23 +2,16 @@
 //!
 //! Start-up only, on the main thread. Everything is gathered first, because several keys make one value.
 
-use std::collections::BTreeMap;
-
 use crate::config::problem::{Draft, Source};
-use crate::config::properties::{Property, flag, items};
+use crate::config::properties::{Keys, flag, items};
 use crate::config::value::{Raw, Rejection};
 
 /// The keys of authentication.
-#[derive(Default)]
 pub(crate) struct Found {
-    keys: BTreeMap<String, (String, u32)>,
+    pub(crate) keys: Keys,
 }
 
 impl Found {
-    pub(crate) fn key(&mut self, property: &Property) {
-        self.keys.insert(property.key.clone(), (property.value.clone(), property.line));
-    }
-
     pub(crate) fn judge(self, draft: &mut Draft) {
         let requires_sasl = self.is_on("sessionRequireClientSASLAuth", draft);
         let is_enforced = self.is_on("enforce.auth.enabled", draft);

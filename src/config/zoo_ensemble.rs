@@ -4,14 +4,13 @@
 //! Start-up only, on the main thread. Everything is gathered first, because the dynamic file may be named on the last line, and
 //! judged once it is known whether there is an ensemble at all. What depends on the id of this server is `ensemble.rs`'s.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::config::ensemble::client_addr;
 use crate::config::file::ReadFile;
 use crate::config::members::{Member, Members, id_of, role_of};
 use crate::config::problem::{Draft, Source, nearest, shortened};
-use crate::config::properties::{self, Property, flag};
+use crate::config::properties::{self, Keys, Property, flag};
 use crate::config::value::{Raw, Rejection};
 use crate::config::zoo_tls::known_type;
 
@@ -23,7 +22,7 @@ pub(crate) struct Found {
     /// Those of the dynamic file, if one is named.
     there: Option<Vec<(Property, String)>>,
     /// Values and lines of the other keys.
-    keys: BTreeMap<String, (String, u32)>,
+    keys: Keys,
     /// Unknown keys, each with the key of an ensemble that it resembles and whose protection it asks for.
     misspelled: Vec<(Property, &'static str)>,
 }
@@ -56,7 +55,7 @@ impl Found {
 
     /// A key that means something in an ensemble.
     pub(crate) fn key(&mut self, property: &Property) {
-        self.keys.insert(property.key.clone(), (property.value.clone(), property.line));
+        property.gather(&mut self.keys);
     }
 
     /// An unknown key that resembles `near`; see [`protection_meant`].
@@ -192,7 +191,7 @@ fn quorum(members: &Members, draft: &mut Draft) {
     draft.problem_at(draft.file_name(), "server.N", rejection);
 }
 
-fn keys(keys: &BTreeMap<String, (String, u32)>, draft: &mut Draft) {
+fn keys(keys: &Keys, draft: &mut Draft) {
     for (key, (value, line)) in keys {
         let source = Source::Line(*line);
         let done = match key.as_str() {
@@ -234,7 +233,7 @@ fn only(value: &str, only: &str, reason: &str) -> Result<(), Rejection> {
 }
 
 /// Takes over the stores of quorum TLS.
-fn ssl_quorum(keys: &BTreeMap<String, (String, u32)>, draft: &mut Draft) {
+fn ssl_quorum(keys: &Keys, draft: &mut Draft) {
     let stores = [
         ("keyStore", &["ensemble.tls_cert", "ensemble.tls_key"][..], "ensemble.tls_key"),
         ("trustStore", &["ensemble.tls_ca"][..], "ensemble.tls_ca"),

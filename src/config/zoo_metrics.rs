@@ -2,10 +2,8 @@
 //!
 //! Start-up only, on the main thread. Everything is gathered first, because the class may be on the last line.
 
-use std::collections::BTreeMap;
-
 use crate::config::problem::{Draft, Source, shortened};
-use crate::config::properties::{Property, port};
+use crate::config::properties::{Keys, port};
 use crate::config::value::{Raw, Rejection, resolve};
 
 const CLASS: &str = "metricsProvider.className";
@@ -17,16 +15,11 @@ const HOST_DEFAULT: &str = "0.0.0.0";
 const PORT_DEFAULT: u16 = 7000;
 
 /// The keys of the provider.
-#[derive(Default)]
 pub(crate) struct Found {
-    keys: BTreeMap<String, (String, u32)>,
+    pub(crate) keys: Keys,
 }
 
 impl Found {
-    pub(crate) fn key(&mut self, property: &Property) {
-        self.keys.insert(property.key.clone(), (property.value.clone(), property.line));
-    }
-
     /// Judges what was found. Gives the keys of a provider that this server does not have.
     pub(crate) fn judge(self, draft: &mut Draft) -> Vec<String> {
         let class = self.keys.get(CLASS).map_or("", |(class, _)| class.trim());

@@ -2,17 +2,14 @@
 //!
 //! Start-up only, on the main thread. Everything is gathered first, because the port may be on the last line.
 
-use std::collections::BTreeMap;
-
 use crate::config::problem::{Draft, Source, shortened};
-use crate::config::properties::{Property, flag, items, port, whole};
+use crate::config::properties::{Keys, flag, items, port, whole};
 use crate::config::tls::{CIPHER_SUITES, PROTOCOLS};
 use crate::config::value::{Raw, Rejection, every_address, resolve};
 
 /// The keys of TLS.
-#[derive(Default)]
 pub(crate) struct Found {
-    keys: BTreeMap<String, (String, u32)>,
+    pub(crate) keys: Keys,
 }
 
 /// Keys that are taken as they are.
@@ -26,10 +23,6 @@ const TEXTS: [(&str, &str); 6] = [
 ];
 
 impl Found {
-    pub(crate) fn key(&mut self, property: &Property) {
-        self.keys.insert(property.key.clone(), (property.value.clone(), property.line));
-    }
-
     /// Judges what was found. Gives the keys that mean nothing, because no port serves TLS.
     pub(crate) fn judge(self, draft: &mut Draft) -> Vec<String> {
         let is_served = self.keys.contains_key("secureClientPort")

@@ -126,7 +126,6 @@ impl Current {
         let stamp = stamp(settings);
         let path = &settings.key_store;
         let store = Store::new(path, &settings.key_store_password.0, &settings.key_store_password_file);
-        let of_key = |key: &'static str| move |sentence: String| format!("{key}: {sentence}");
         let password = store.password().map_err(of_key("tls.key_store_password_file"))?;
         let KeyAndChain { chain, key } = read_key_store(path, &password).map_err(of_key("tls.key_store"))?;
         let provider = Arc::new(provider(&settings.cipher_suites.0));
@@ -158,6 +157,11 @@ impl Current {
         config.send_tls13_tickets = 1;
         Ok(Current { config: Arc::new(config), expires, lists_expire, stamp })
     }
+}
+
+/// Puts the key that names a file in front of the sentence about it.
+fn of_key(key: &'static str) -> impl Fn(String) -> String {
+    move |sentence| format!("{key}: {sentence}")
 }
 
 /// The versions of these names; both without one.
@@ -201,7 +205,6 @@ fn verifier(
     }
     let path = &settings.trust_store;
     let store = Store::new(path, &settings.trust_store_password.0, &settings.trust_store_password_file);
-    let of_key = |key: &'static str| move |sentence: String| format!("{key}: {sentence}");
     let password = store.password().map_err(of_key("tls.trust_store_password_file"))?;
     let trusted = read_trust_store(path, &password).map_err(of_key("tls.trust_store"))?;
     let mut roots = RootCertStore::empty();
