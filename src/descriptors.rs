@@ -15,7 +15,7 @@ const PER_EXECUTOR: u64 = 16;
 const FILES: u64 = 32;
 /// Connections of clients that were accepted and are given to a shard, or refused.
 const ACCEPTED: u64 = 32;
-/// Connections by HTTP.
+/// Connections by HTTP of an endpoint: for metrics, and for administration.
 pub(crate) const HTTP_CONNECTIONS_MAX: u16 = 32;
 /// In an ensemble: connections to the port for servers without a handshake. The last is accepted before the oldest is closed.
 pub(crate) const STRANGERS: u64 = 256 + 1;
@@ -41,7 +41,8 @@ impl DescriptorBudget {
     /// Of a server with this configuration and so many executors.
     pub(crate) fn of(config: &Config, executors: u64) -> DescriptorBudget {
         let process = FIXED.saturating_add(executors.saturating_mul(PER_EXECUTOR));
-        let files = FILES + config.metrics.http_addr.map_or(0, |_| u64::from(HTTP_CONNECTIONS_MAX));
+        let endpoints = u64::from(config.metrics.http_addr.is_some()) + u64::from(config.admin.enabled);
+        let files = FILES + endpoints * u64::from(HTTP_CONNECTIONS_MAX);
         let Some(own) = config.own_member().map(|member| member.id) else {
             return DescriptorBudget { process, files, peers: 0, strangers: 0 };
         };
@@ -84,8 +85,8 @@ mod tests {
     fn clients_leave_what_the_server_needs() {
         let mut config = Config::default();
         let alone = DescriptorBudget::of(&config, 2);
-        assert_eq!((alone.server(), alone.clients_end(1000)), (32 + 2 * 16 + 32 + 32, 1000 - 32 - 32));
-        assert_eq!(alone.words(), "64 for the process, 32 for log, snapshots and other files, 32 to accept");
+        assert_eq!((alone.server(), alone.clients_end(1000)), (32 + 2 * 16 + 32 + 32 + 32, 1000 - 32 - 32 - 32));
+        assert_eq!(alone.words(), "64 for the process, 64 for log, snapshots and other files, 32 to accept");
         for id in 1..=3 {
             let (member, _) = Member::of_zookeeper(id, &format!("host{id}:1:2")).expect("it is well formed");
             config.ensemble.servers.add(member).expect("it is another one");

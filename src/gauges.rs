@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use corral_core::ids::Zxid;
-use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, ScrubFacts, Timing};
+use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, ScrubFacts, Sizes, Timing};
 use corral_core::servers::Servers;
 use corral_engine::{Status, StoredServers};
 
@@ -22,6 +22,12 @@ pub(crate) struct Gauges {
     reconfig: AtomicU8,
     /// Of an ensemble: who votes, and who keeps up with this leader. Written once a tick; nobody holds it for long.
     quorum: Mutex<Option<Quorum>>,
+    /// Id of the leader; 0: none is known.
+    leader: AtomicU64,
+    /// Of the log entries that this server proposed.
+    proposals: Mutex<Sizes>,
+    /// Syncs of the log that took longer than `log.sync_warning_ms`.
+    pub(crate) slow_syncs: AtomicU64,
     /// Times that this server let another lead because its log was stalled.
     pub(crate) slow_disk_transfers: AtomicU64,
     pub(crate) log_entries_kept: AtomicU64,
@@ -74,6 +80,8 @@ impl Gauges {
         self.slow_disk_transfers.store(status.slow_disk_transfers, Ordering::Relaxed);
         self.log_entries_kept.store(status.log_entries_kept, Ordering::Relaxed);
         self.served_snapshot.store(status.served_snapshot, Ordering::Relaxed);
+        self.leader.store(status.leader.map_or(0, |leader| leader.0), Ordering::Relaxed);
+        *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) = status.proposals;
         let number = |obstacle: Option<Obstacle>| obstacle.map_or(0, |one| one as u8);
         self.obstacle.store(number(status.found), Ordering::Relaxed);
         self.withheld.store(number(status.withheld), Ordering::Relaxed);
@@ -130,6 +138,16 @@ impl Gauges {
         list.map(|StoredServers { servers, version }| (servers, version))
     }
 
+    /// Id of the leader of the ensemble, if this server knows one.
+    pub(crate) fn leader(&self) -> Option<u64> {
+        Some(self.leader.load(Ordering::Relaxed)).filter(|id| *id > 0)
+    }
+
+    /// Sizes of the log entries that this server proposed.
+    pub(crate) fn proposals(&self) -> Sizes {
+        *self.proposals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What scrubs found.
     pub(crate) fn scrub(&self) -> ScrubFacts {
         ScrubFacts {
@@ -148,6 +166,7 @@ impl Gauges {
     /// `srst`: all but the freezes and the hand-overs, which nobody should lose sight of.
     pub(crate) fn reset(&self) {
         self.refused.store(0, Ordering::Relaxed);
+        self.slow_syncs.store(0, Ordering::Relaxed);
         self.syncs.reset();
         self.snapshots.reset();
     }

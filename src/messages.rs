@@ -91,8 +91,10 @@ pub(crate) enum Asker {
 pub(crate) enum ToControl {
     /// A connection of this shard sent a four-letter command.
     Asked { shard: ShardId, question: Question },
-    /// A request by HTTP wants to know what this command tells.
-    HttpAsked { command: FourLetter, reply: oneshot::Sender<Gathered> },
+    /// A request by HTTP wants to know what this command tells, or to have it carried out.
+    HttpAsked { command: FourLetter, argument: i64, reply: oneshot::Sender<Gathered> },
+    /// The counters of the connections to observers begin anew.
+    ObserversReset,
     /// What a shard has to say to it.
     Piece { asker: Asker, shard: ShardId, piece: Box<Piece> },
     /// What the leader has to say to it.

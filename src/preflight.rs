@@ -5,7 +5,6 @@
 //! directory nor listen.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use io_uring::{IoUring, Probe, opcode};
@@ -274,23 +273,6 @@ fn writable(path: &Path) -> Result<(), Fault> {
     }
 }
 
-/// The fault of a client address that cannot be listened on.
-pub(crate) fn listen_fault(address: SocketAddr, error: &io::Error, key: &str) -> Fault {
-    let sentence = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!("{address} is in use by another program; stop it (`ss -ltnp` shows it), or set {key} to another")
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            format!("{address} is no address of this host; set {key} to an address of `ip addr`, or to 0.0.0.0")
-        }
-        io::ErrorKind::PermissionDenied => {
-            format!("{address} needs a privilege; set {key} to a port above 1023, or grant CAP_NET_BIND_SERVICE")
-        }
-        _ => format!("{address} cannot be listened on: {error}; set {key} to another address"),
-    };
-    Fault::new(ExitCode::ListenFailed, sentence)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,21 +340,6 @@ mod tests {
         check(Errno::ENOMEM, "0", ExitCode::MemlockTooLow, "RLIMIT_MEMLOCK");
         check(Errno::EMFILE, "0", ExitCode::NofileTooLow, "ulimit -n");
         check(Errno::EINVAL, "0", ExitCode::IoUringMissing, "cannot be set up");
-    }
-
-    #[test]
-    fn listen_sentences() {
-        let address: SocketAddr = ([127, 0, 0, 1], 2181).into();
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let error =
-            std::net::TcpListener::bind(taken.local_addr().expect("it is bound")).expect_err("the port is taken");
-        let key = "server.client_addr";
-        let in_use = listen_fault(address, &error, key).sentence;
-        assert!(in_use.starts_with("127.0.0.1:2181 is in use by another program"));
-        assert!(in_use.ends_with("set server.client_addr to another"));
-        let error = io::Error::from(Errno::EADDRNOTAVAIL);
-        assert!(listen_fault(address, &error, key).sentence.contains("is no address of this host"));
-        assert_eq!(listen_fault(address, &io::Error::from(Errno::EACCES), key).code, ExitCode::ListenFailed);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -129,6 +130,8 @@ impl Inbox<'_> {
 pub(crate) struct LogKeeper<'a> {
     /// Syncs that take longer are told.
     pub(crate) slow_sync: Duration,
+    /// How many took longer.
+    pub(crate) slow_syncs: &'a AtomicU64,
     pub(crate) syncs: &'a Stopwatch,
     pub(crate) consensus: &'a Post<ToConsensus>,
     /// Whether it was told to stop longer ago than that.
@@ -209,6 +212,7 @@ impl LogKeeper<'_> {
         let took = began.elapsed();
         self.syncs.note(took);
         if took > self.slow_sync {
+            self.slow_syncs.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(took_ms = took.as_millis(), "a sync of the log took long; look at the disk");
         }
         let _ = self.consensus.send(Event::Durable(number).into());

@@ -299,6 +299,9 @@ impl ShardActor {
         }
         let id = self.shard.borrow_mut().accepted(self.clock.now(), peer, entropy);
         self.vacate(id.slot);
+        if tls.is_some() {
+            self.shard.borrow_mut().secured(id);
+        }
         let (connection, subject) = tls.map(|secured| (secured.connection, secured.subject)).unzip();
         self.clients.adopt(stream, peer, id, connection);
         if let Some(subject) = subject.flatten() {

@@ -9,6 +9,7 @@ use crate::cli::security;
 use crate::cli::serve::ConfigArguments;
 use crate::config::cores::{CorePlan, cpu_list};
 use crate::config::{self, Config, Loaded, users};
+use crate::control::admin;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::setup;
 use crate::net::tls::clients::ClientTls;
@@ -47,6 +48,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     }
     setup::check_files(&loaded.config)?;
     ClientTls::configured(&loaded.config)?;
+    ClientTls::for_admin(&loaded.config)?;
+    admin::Settings::configured(&loaded.config)?;
     users::configured(&loaded.config.security)?;
     let cpus = preflight::usable_cpus()?;
     let plan = loaded.core_plan(&cpus)?;

@@ -93,6 +93,14 @@ fn clients(config: &Config, risks: &mut Vec<String>) {
             "metrics.http_addr: {address} shows all metrics to every host that reaches it; let only the monitoring reach it, or listen on 127.0.0.1"
         ));
     }
+    let admin = &config.admin;
+    if admin.enabled && is_open(admin.http_addr) && admin.client_auth != ClientAuth::Need {
+        risks.push(format!(
+            "admin.http_addr: {} shows sessions, paths and addresses to every host that reaches it; set admin.client_auth = \"need\", or \
+             listen on 127.0.0.1",
+            admin.http_addr
+        ));
+    }
     if config.ensemble.allow_plaintext {
         risks.push(
             "ensemble.allow_plaintext: the secret alone protects the servers, and a secret that leaks opens recorded traffic; use TLS \

@@ -457,6 +457,31 @@ sections! {
         /// asks for no user. Empty = none.
         http_addr: Option<SocketAddr> = None, NONE, "";
     }
+    /// HTTP for administration: the commands of ZooKeeper's AdminServer, metrics, and probes of health.
+    admin: Admin {
+        /// Serves it. If the address is in use, the server logs a warning and goes on without it.
+        enabled: bool = true, NONE, "";
+        /// Address and port. The default serves this host only. The commands show sessions, paths and addresses to
+        /// every client.
+        http_addr: SocketAddr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 8080), NONE, "";
+        /// Path of the commands.
+        command_url: Text = Text("/commands".to_owned()), NONE, "";
+        /// A connection is closed after this time.
+        idle_timeout_ms: u32 = 30_000, range(1000, 3_600_000), "ms";
+        /// TLS, with the key store of `[tls]`, or with that of `[ensemble]` if `tls.key_store` is empty. `none` serves
+        /// plaintext, `also` both, and `only` TLS alone.
+        tls: OnClientAddr = OnClientAddr::None, NONE, "";
+        /// With TLS: whether clients prove a certificate of the trust store. `none` asks for none, `want` accepts clients
+        /// without one, and `need` refuses them.
+        client_auth: ClientAuth = ClientAuth::None, NONE, "";
+        /// Allows the commands that change something: `connection_stat_reset`, `stat_reset`,
+        /// `observer_connection_stat_reset` and `set_trace_mask`. Each needs a proof: a token of `admin.token_file`, the
+        /// user of `security.super_digest`, or the certificate of `security.x509_super_user`.
+        allow_changes: bool = false, NONE, "";
+        /// File with tokens for `Authorization: Bearer TOKEN`, one a line, of 16 characters at least. Only its owner may
+        /// read it (mode 0600 or 0400). It is read at each use. Empty = none.
+        token_file: PathBuf = PathBuf::new(), NONE, "";
+    }
     /// Threads and their timing. The defaults are measured. Change them only with a measurement.
     runtime: Runtime {
         /// Shard executors, each with its share of the connections. 0 = derived from the CPUs. More shards than CPUs

@@ -4,7 +4,9 @@
 //! the checks across keys. It does not look at the machine, except to read files and resolve host names, and starts
 //! nothing.
 
+pub(crate) mod admin;
 pub(crate) mod cores;
+pub(crate) mod digests;
 mod ensemble;
 pub(crate) mod file;
 pub(crate) mod four_letter;
@@ -21,8 +23,8 @@ pub(crate) mod value;
 mod zoo;
 mod zoo_auth;
 mod zoo_ensemble;
+mod zoo_http;
 mod zoo_keys;
-mod zoo_metrics;
 mod zoo_tls;
 
 use std::collections::BTreeMap;
@@ -174,9 +176,15 @@ pub(crate) fn load_once(file: Option<&Path>, overrides: &[Override]) -> Result<L
         tls::derive(&mut draft);
         check(&mut draft);
         tls::check(&mut draft);
+        admin::check(&mut draft);
         ensemble::check(&mut draft);
     }
     finish(draft)
+}
+
+/// Every key with its value in TOML. Secrets are hidden.
+pub(crate) fn values(config: &Config) -> Vec<(&'static str, String)> {
+    keys::KEYS.iter().map(|key| (key.path, (key.show)(config))).collect()
 }
 
 /// The format by the file's extension (`.toml`; `.cfg`, `.properties`), else by its first line that says

@@ -120,7 +120,7 @@ fn zoo_section(page: &mut String) {
             }
             Rule::DynamicFile => "read for its `server.N` lines. The main file has none then".to_owned(),
             Rule::Only { value, reason } => format!("only `{value}`: {reason}"),
-            Rule::Tls(meaning) | Rule::Enforce(meaning) | Rule::Metrics(meaning) => (*meaning).to_owned(),
+            Rule::Tls(meaning) | Rule::Enforce(meaning) | Rule::Http(meaning) => (*meaning).to_owned(),
             Rule::Demand { .. } | Rule::Ensemble(_) | Rule::Meaningless | Rule::EnsembleOnly | Rule::NotOffered => {
                 continue;
             }

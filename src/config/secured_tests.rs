@@ -95,3 +95,42 @@ fn zoo_keys_of_authentication() {
         assert!(refused.contains(part), "{refused}");
     }
 }
+
+/// The port for administration listens on the loopback unless the file says otherwise.
+#[test]
+fn zoo_keys_of_admin() {
+    let zoo = |lines: &str| load_zoo(&format!("dataDir=/z\nclientPort=2182\n{lines}\n"), &[]);
+    let admin = |lines: &str| zoo(lines).expect(lines).config.admin;
+    let address = |lines: &str| admin(lines).http_addr.to_string();
+    assert_eq!(address(""), "127.0.0.1:8080");
+    assert_eq!(address("admin.serverPort=9090"), "127.0.0.1:9090");
+    assert_eq!(address("admin.serverAddress=10.0.0.1"), "10.0.0.1:8080");
+    assert_eq!(address("admin.serverAddress=::1\nadmin.serverPort=1"), "[::1]:1");
+    assert!(!admin("admin.enableServer=false").enabled);
+    let all = admin("admin.commandURL=/zk\nadmin.idleTimeout=5000\nadmin.httpVersion=11");
+    assert_eq!((all.command_url.0.as_str(), all.idle_timeout_ms), ("/zk", 5000));
+    let flag = |name: &str, value: &str| Override::text("--set", name, value);
+    let stores = [flag("tls.key_store", "/k.pem"), flag("tls.trust_store", "/t.pem")];
+    for (line, tls) in [("admin.portUnification", OnClientAddr::Also), ("admin.forceHttps", OnClientAddr::Only)] {
+        let text = format!("dataDir=/z\nclientPort=2182\n{line}=true\nadmin.needClientAuth=true\n");
+        let loaded = load_zoo(&text, &stores).expect(line);
+        assert_eq!((loaded.config.admin.tls, loaded.config.admin.client_auth), (tls, ClientAuth::Need));
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    }
+    for (line, part) in [
+        ("admin.serverPort=x", "zoo.cfg:3: admin.serverPort"),
+        ("admin.commandURL=commands", "is no path of a URL"),
+        ("admin.commandURL=/metrics", "is no path of a URL"),
+        ("admin.commandURL=/{a}", "is no path of a URL"),
+        ("admin.portUnification=true", "tls.key_store"),
+        ("admin.needClientAuth=true", "the port serves no TLS"),
+    ] {
+        let refused = zoo(line).expect_err(line);
+        assert!(refused.contains(part), "{refused}");
+    }
+    let changes = load_zoo(
+        "dataDir=/z\nclientPort=2182\n",
+        &[Override { value: Raw::Boolean(true), ..flag("admin.allow_changes", "") }],
+    );
+    assert!(changes.is_err_and(|refused| refused.contains("admin.token_file")));
+}

@@ -406,9 +406,9 @@ fn zookeepers_provider_of_metrics() {
 #[test]
 fn zoo_warnings_name_the_keys_once() {
     check_zoo_warning(
-        "initLimit=5\nfoo=1\nensembleAuthName=\nemulate353TTLNodes=true\nsyncLimit=x\nadmin.enableServer=false\nfoo.bar=2\ngroup.1=1",
+        "initLimit=5\nfoo=1\nensembleAuthName=\nemulate353TTLNodes=true\nsyncLimit=x\nadmin.snapshot.enabled=false\nfoo.bar=2\ngroup.1=1",
         &[
-            "features that this version does not offer are ignored: emulate353TTLNodes, admin.enableServer",
+            "features that this version does not offer are ignored: emulate353TTLNodes, admin.snapshot.enabled",
             "neither ZooKeeper 3.9 nor this server knows are ignored: foo, foo.bar",
         ],
     );

@@ -73,9 +73,10 @@ pub(crate) fn check(draft: &mut Draft) {
                 "name the file of the authorities (ssl.trustStore.location), or set tls.client_auth to \"none\"";
             problem("tls.trust_store", "clients are asked for certificates, and no trust store is named", remedy);
         }
-    } else if is_named(&key_store) {
+    } else if is_named(&key_store) && super::admin::tls(&draft.config).is_none() {
         draft.warn(
-            "tls.key_store is named, and no port serves TLS; set tls.client_addr or tls.on_client_addr".to_owned(),
+            "tls.key_store is named, and no port serves TLS; set tls.client_addr, tls.on_client_addr or admin.tls"
+                .to_owned(),
         );
     }
     if draft.config.security.sasl_any_user.0 == "super" {

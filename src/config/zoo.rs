@@ -17,8 +17,8 @@ use crate::config::properties::{self, Keys, Property, flag, items, port, whole};
 use crate::config::value::{Raw, Rejection, every_address, resolve};
 use crate::config::zoo_auth;
 use crate::config::zoo_ensemble::{Found, is_membership, protection_meant};
+use crate::config::zoo_http;
 use crate::config::zoo_keys::{self, OFF, Rule};
-use crate::config::zoo_metrics;
 use crate::config::zoo_tls;
 
 /// What gathers over the whole file before it can be judged.
@@ -29,7 +29,7 @@ struct Gathered {
     ensemble: Found,
     tls: Keys,
     enforced: Keys,
-    metrics: Keys,
+    http: Keys,
     meaningless: Vec<String>,
     ensemble_only: Vec<String>,
     not_offered: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: ReadFile<'_>) {
     }
     zoo_auth::Found { keys: mem::take(&mut gathered.enforced) }.judge(draft);
     gathered.meaningless.append(&mut zoo_tls::Found { keys: mem::take(&mut gathered.tls) }.judge(draft));
-    gathered.not_offered.append(&mut zoo_metrics::Found { keys: mem::take(&mut gathered.metrics) }.judge(draft));
+    gathered.not_offered.append(&mut zoo_http::Found { keys: mem::take(&mut gathered.http) }.judge(draft));
     let standalone = mem::take(&mut gathered.ensemble).judge(draft);
     if draft.config.ensemble.servers.is_ensemble() {
         gathered.not_offered.append(&mut gathered.ensemble_only);
@@ -123,7 +123,7 @@ fn read_property(property: &Property, draft: &mut Draft, gathered: &mut Gathered
         Some(Rule::Ensemble(_)) => return gathered.ensemble.key(property),
         Some(Rule::Tls(_)) => return property.gather(&mut gathered.tls),
         Some(Rule::Enforce(_)) => return property.gather(&mut gathered.enforced),
-        Some(Rule::Metrics(_)) => return property.gather(&mut gathered.metrics),
+        Some(Rule::Http(_)) => return property.gather(&mut gathered.http),
         Some(Rule::Meaningless | Rule::NotOffered)
             if !zoo_keys::is_listed(key) && protection_meant(key, value).is_some() =>
         {

@@ -45,8 +45,8 @@ pub(crate) enum Rule {
     Tls(&'static str),
     /// Says which identities clients must prove, or which are super users.
     Enforce(&'static str),
-    /// Says where metrics are served.
-    Metrics(&'static str),
+    /// Says where and how metrics, or commands for administration, are served by HTTP.
+    Http(&'static str),
     /// Has no meaning in this server.
     Meaningless,
     /// Ignored by every standalone server, ZooKeeper's as well.
@@ -175,13 +175,25 @@ pub(crate) const ZOO_KEYS: &[(&str, Rule)] = &[
     ),
     ("emulate353TTLNodes", Rule::NotOffered),
     ("enableEagerACLCheck", Rule::NotOffered),
+    ("admin.enableServer", Rule::Flag { to: "admin.enabled" }),
+    (
+        "admin.serverAddress",
+        Rule::Http("the host of `admin.http_addr`. Without it 127.0.0.1, where ZooKeeper has 0.0.0.0"),
+    ),
+    ("admin.serverPort", Rule::Http("the port of `admin.http_addr`")),
+    ("admin.commandURL", Rule::Text { to: "admin.command_url" }),
+    ("admin.idleTimeout", tuning("admin.idle_timeout_ms", 1)),
+    ("admin.portUnification", Rule::Http("`admin.tls = \"also\"`")),
+    ("admin.forceHttps", Rule::Http("`admin.tls = \"only\"`")),
+    ("admin.needClientAuth", Rule::Http("`admin.client_auth = \"need\"`")),
+    ("admin.httpVersion", Rule::Meaningless),
     ("admin.*", Rule::NotOffered),
     (
         "metricsProvider.className",
-        Rule::Metrics("`PrometheusMetricsProvider`: `metrics.http_addr`, with 0.0.0.0:7000 as default"),
+        Rule::Http("`PrometheusMetricsProvider`: `metrics.http_addr`, with 0.0.0.0:7000 as default"),
     ),
-    ("metricsProvider.httpHost", Rule::Metrics("the host of `metrics.http_addr`")),
-    ("metricsProvider.httpPort", Rule::Metrics("the port of `metrics.http_addr`")),
+    ("metricsProvider.httpHost", Rule::Http("the host of `metrics.http_addr`")),
+    ("metricsProvider.httpPort", Rule::Http("the port of `metrics.http_addr`")),
     ("metricsProvider.exportJvmInfo", Rule::Meaningless),
     ("metricsProvider.numWorkerThreads", Rule::Meaningless),
     ("metricsProvider.maxQueueSize", Rule::Meaningless),
@@ -305,7 +317,7 @@ impl Rule {
             | Rule::Ensemble(_)
             | Rule::Tls(_)
             | Rule::Enforce(_)
-            | Rule::Metrics(_)
+            | Rule::Http(_)
             | Rule::Meaningless
             | Rule::EnsembleOnly
             | Rule::NotOffered => None,

@@ -3,16 +3,19 @@
 //! For a thread that may block: all of it is files. Knows no shard.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use corral_core::ids::WallMillis;
 use corral_core::report::{Configured, Moment, PeerFacts, ServerFacts};
+use corral_core::servers::{Role, Servers};
+use corral_storage::{MmapDisk, list_snapshots};
 use corral_wire::fourletter::FourLetter;
 
 use crate::audit::AuditLog;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::gauges::Gauges;
 use crate::net::acceptor::BACKLOG;
 use crate::net::peers::{PeerConnections, PeerStats};
@@ -35,6 +38,10 @@ pub(crate) struct Facts {
     connections: Option<Arc<PeerConnections>>,
     certificates: Vec<Box<dyn Certificates>>,
     audit: Option<AuditLog>,
+    /// All keys of the configuration.
+    settings: Vec<(&'static str, String)>,
+    /// Counters of the connections to observers at the last `orst`.
+    observers_reset: Vec<PeerFacts>,
 }
 
 impl Facts {
@@ -64,7 +71,21 @@ impl Facts {
             members: None,
         };
         let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
-        Facts { clock, started, gauges, data_dir, log_dir, configured, connections, certificates, audit }
+        let settings = config::values(config);
+        let observers_reset = Vec::new();
+        Facts {
+            clock,
+            started,
+            gauges,
+            data_dir,
+            log_dir,
+            configured,
+            connections,
+            certificates,
+            audit,
+            settings,
+            observers_reset,
+        }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -76,6 +97,33 @@ impl Facts {
         self.gauges.reset();
     }
 
+    /// The counters of the connections to observers begin anew.
+    pub(crate) fn reset_observers(&mut self) {
+        self.observers_reset = self.peers();
+    }
+
+    /// Of the connections to other servers.
+    fn peers(&self) -> Vec<PeerFacts> {
+        self.connections.iter().flat_map(|connections| connections.stats()).map(peer).collect()
+    }
+
+    /// Of the connections to the observers among these, since the counters were reset.
+    fn observers(&self, members: &Servers) -> Vec<PeerFacts> {
+        let is_observer = |peer: &PeerFacts| {
+            let server = u8::try_from(peer.id).ok().and_then(|id| members.0.get(&id));
+            server.is_some_and(|server| server.role == Role::Observer)
+        };
+        let since = |peer: PeerFacts| match self.observers_reset.iter().find(|before| before.id == peer.id) {
+            Some(before) => PeerFacts {
+                messages_in: peer.messages_in.saturating_sub(before.messages_in),
+                messages_out: peer.messages_out.saturating_sub(before.messages_out),
+                ..peer
+            },
+            None => peer,
+        };
+        self.peers().into_iter().filter(is_observer).map(since).collect()
+    }
+
     /// What the answer to this command needs; looks at no more files than that takes.
     pub(crate) fn gather(&self, command: FourLetter, trace_mask: i64) -> ServerFacts {
         let mut facts = ServerFacts {
@@ -85,18 +133,27 @@ impl Facts {
             stalled: self.gauges.stalled.load(Ordering::Relaxed),
             obstacle: self.gauges.obstacle(),
             trace_mask,
+            leader: self.gauges.leader(),
+            proposals: self.gauges.proposals(),
+            slow_syncs: self.gauges.slow_syncs.load(Ordering::Relaxed),
             configured: Configured {
                 client_port: self.gauges.client_port.load(Ordering::Relaxed),
                 secure_client_port: Some(self.gauges.secure_port.load(Ordering::Relaxed)).filter(|port| *port > 0),
+                members: self.gauges.members(),
                 ..self.configured.clone()
             },
             ..ServerFacts::default()
         };
         match command {
-            FourLetter::Conf | FourLetter::Dirs => {
+            FourLetter::Conf | FourLetter::Dirs | FourLetter::Srvr | FourLetter::Stat => {
                 facts.configured.data_dir_bytes = bytes_below(&self.data_dir);
                 facts.configured.log_dir_bytes = bytes_below(&self.log_dir);
-                facts.configured.members = self.gauges.members();
+                if command == FourLetter::Conf {
+                    facts.last_snapshot = newest_snapshot(&self.data_dir);
+                    facts.settings.clone_from(&self.settings);
+                    let members = facts.configured.members.as_ref();
+                    facts.observers = members.map(|(servers, _)| self.observers(servers)).unwrap_or_default();
+                }
             }
             FourLetter::Hash => facts.digests = self.gauges.digests(),
             FourLetter::Envi => facts.environment = environment(),
@@ -117,12 +174,18 @@ impl Facts {
                 facts.syncs = self.gauges.syncs.timing();
                 facts.snapshots = self.gauges.snapshots.timing();
                 facts.certificate_expires = self.certificates.iter().filter_map(|one| one.expires()).min();
-                facts.peers = self.connections.iter().flat_map(|connections| connections.stats()).map(peer).collect();
+                facts.peers = self.peers();
             }
             _ => {}
         }
         facts
     }
+}
+
+/// Zxid and time of the newest snapshot file.
+fn newest_snapshot(data_dir: &Path) -> Option<(u64, i64)> {
+    let newest = list_snapshots(&MmapDisk::open_read_only(data_dir).ok()?).ok()?.into_iter().next()?;
+    Some((newest.zxid, fs::metadata(data_dir.join(newest.file)).ok()?.mtime()))
 }
 
 fn peer(stats: PeerStats) -> PeerFacts {

@@ -1,91 +1,209 @@
-//! HTTP for operators: `GET /metrics`, and the probes `/livez`, `/readyz` and `/healthz`.
+//! HTTP for operators: the connections of an endpoint, `GET /metrics`, and the probes `/livez`, `/readyz` and `/healthz`.
 //!
 //! On the control thread, with tokio. A data core sees nothing of it but the message that asks a shard for its counters. Few of these are
 //! under way: a connection serves one request, and time and number of connections are limited. A further one closes the oldest.
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use corral_core::report::Gathered;
 use corral_core::report::health::{Check, checks};
 use corral_wire::fourletter::FourLetter;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use super::prometheus;
 use crate::messages::ToControl;
+use crate::net::acceptor::BACKLOG;
+use crate::net::listen;
+use crate::net::tls::clients::ClientTls;
+use crate::net::tls::subject::subject;
 
-/// A connection is closed after this time, whatever it does.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// A request's head must be there after this time.
+/// A request's head must be there after this time, and a TLS handshake done.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often an address that is in use is tried before the log says so, and the pause between later tries.
+const LISTEN_TRIES: u32 = 20;
+const LISTEN_PAUSE: Duration = Duration::from_secs(5);
+/// First byte of a TLS connection.
+const TLS_HANDSHAKE: u8 = 0x16;
 
-/// A listener for [`serve`].
-///
-/// # Errors
-/// If tokio cannot take it.
-pub(crate) fn listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
-    listener.set_nonblocking(true)?;
-    tokio::net::TcpListener::from_std(listener)
+/// Where and how HTTP is served.
+pub(crate) struct Endpoint {
+    pub(crate) listener: Listener,
+    pub(crate) connections_max: usize,
+    /// A connection is closed after this time, whatever it does.
+    pub(crate) connection_timeout: Duration,
+    pub(crate) tls: Option<EndpointTls>,
 }
 
-/// Serves until the process ends.
-pub(crate) async fn serve(
-    listener: tokio::net::TcpListener,
-    connections_max: usize,
-    control: flume::Sender<ToControl>,
-) {
-    let service = Router::new()
+/// Listens already, or as soon as it can.
+pub(crate) enum Listener {
+    Open(TcpListener),
+    /// At this address, which this key of the configuration gives.
+    Wanted(SocketAddr, &'static str),
+}
+
+impl Listener {
+    /// Where it listens or is to listen.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Open(listener) => listener.local_addr().ok(),
+            Listener::Wanted(address, _) => Some(*address),
+        }
+    }
+
+    /// Waits until it listens.
+    async fn open(self) -> io::Result<tokio::net::TcpListener> {
+        let listener = match self {
+            Listener::Open(listener) => listener,
+            Listener::Wanted(address, key) => listen_at(address, key).await,
+        };
+        listener.set_nonblocking(true)?;
+        tokio::net::TcpListener::from_std(listener)
+    }
+}
+
+/// Tries until it listens. After a process was killed, its address is in use for some milliseconds.
+async fn listen_at(address: SocketAddr, key: &str) -> TcpListener {
+    let mut tries = 0_u32;
+    loop {
+        let listened = listen::bind(address).and_then(|socket| {
+            socket.listen(BACKLOG)?;
+            Ok(socket.into())
+        });
+        let error = match listened {
+            Ok(listener) => {
+                if tries > LISTEN_TRIES {
+                    tracing::info!(%address, "admin HTTP is served");
+                }
+                return listener;
+            }
+            Err(error) => error,
+        };
+        tries = tries.saturating_add(1);
+        if tries == LISTEN_TRIES {
+            let reason = listen::fault(address, &error, key).sentence;
+            tracing::warn!("admin HTTP is not served, trying again: {reason}, or set admin.enabled to false");
+        }
+        tokio::time::sleep(if tries < LISTEN_TRIES { ACCEPT_PAUSE } else { LISTEN_PAUSE }).await;
+    }
+}
+
+/// TLS of an endpoint.
+#[derive(Clone)]
+pub(crate) struct EndpointTls {
+    pub(crate) certificates: ClientTls,
+    /// Plaintext is served too.
+    pub(crate) serves_plaintext: bool,
+}
+
+/// The other side of a connection.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) address: SocketAddr,
+    /// Subject of its certificate, if it proved one.
+    pub(super) subject: Option<Arc<str>>,
+    permit: Arc<OnceLock<OwnedSemaphorePermit>>,
+}
+
+impl Client {
+    /// Keeps a permit until the connection ends.
+    pub(super) fn keep(&self, permit: OwnedSemaphorePermit) {
+        // There is one request a connection.
+        let _ = self.permit.set(permit);
+    }
+}
+
+/// Metrics and probes.
+pub(super) fn router(control: flume::Sender<ToControl>) -> Router {
+    Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/healthz", get(healthz))
-        .with_state(control);
-    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(connections_max);
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            // Descriptors are used up, or the connection is gone: both pass.
-            Err(_) => {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+        .with_state(control)
+}
+
+impl Endpoint {
+    /// Serves until the process ends.
+    ///
+    /// # Errors
+    /// If tokio cannot take the listener.
+    pub(super) async fn serve(self, router: Router) -> io::Result<()> {
+        let listener = self.listener.open().await?;
+        let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(self.connections_max);
+        loop {
+            let (stream, address) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                // Descriptors are used up, or the connection is gone: both pass.
+                Err(_) => {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            open.retain(|one| !one.is_finished());
+            if open.len() >= self.connections_max {
+                open.pop_front().inspect(AbortHandle::abort);
+                // It closes its socket when it has its turn.
+                tokio::task::yield_now().await;
             }
-        };
-        open.retain(|one| !one.is_finished());
-        if open.len() >= connections_max {
-            open.pop_front().inspect(AbortHandle::abort);
-            // It closes its socket when it has its turn.
-            tokio::task::yield_now().await;
+            // An error ends this connection alone.
+            let connection = connection(stream, address, self.tls.clone(), router.clone());
+            open.push_back(tokio::spawn(timeout(self.connection_timeout, connection)).abort_handle());
         }
-        // An error ends this connection alone.
-        let served = tokio::time::timeout(CONNECTION_TIMEOUT, connection(stream, service.clone()));
-        open.push_back(tokio::spawn(served).abort_handle());
     }
 }
 
-async fn connection(stream: TcpStream, service: Router) -> hyper::Result<()> {
+async fn connection(stream: TcpStream, address: SocketAddr, tls: Option<EndpointTls>, router: Router) {
+    let mut client = Client { address, subject: None, permit: Arc::default() };
+    let Some(EndpointTls { certificates, serves_plaintext }) = tls else {
+        return request(stream, &client, router).await;
+    };
+    let mut first = [0];
+    if serves_plaintext {
+        match timeout(HEAD_TIMEOUT, stream.peek(&mut first)).await {
+            Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
+            Ok(Ok(1)) => return request(stream, &client, router).await,
+            _ => return,
+        }
+    }
+    if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, TlsAcceptor::from(certificates.config()).accept(stream)).await {
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        client.subject = chain.first().and_then(|first| subject(first)).map(Arc::from);
+        request(stream, &client, router).await;
+    }
+}
+
+/// Serves the one request of a connection.
+async fn request(stream: impl AsyncRead + AsyncWrite + Unpin, client: &Client, router: Router) {
+    let service = TowerToHyperService::new(router.layer(Extension(client.clone())));
     let mut builder = http1::Builder::new();
     builder.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await
+    // The client is told the fault of a request.
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
 /// `GET /metrics`.
 async fn metrics(State(control): State<flume::Sender<ToControl>>) -> Response {
-    let Some(gathered) = ask(&control, FourLetter::Mntr).await else { return stops() };
+    let Some(gathered) = ask(&control, FourLetter::Mntr, 0).await else { return stops() };
     match prometheus::text(&gathered) {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
@@ -109,7 +227,7 @@ async fn probe(
     State(control): State<flume::Sender<ToControl>>,
     uri: &Uri,
 ) -> Response {
-    let Some(gathered) = ask(&control, FourLetter::Mntr).await else { return stops() };
+    let Some(gathered) = ask(&control, FourLetter::Mntr, 0).await else { return stops() };
     let checks: Vec<Check> = checks(&gathered).into_iter().filter(is_of_probe).collect();
     let is_well = checks.iter().all(|check| check.fault.is_none());
     let is_verbose = uri.query().is_some_and(|query| query.split('&').any(|word| word.starts_with("verbose")));
@@ -126,13 +244,14 @@ async fn probe(
     (code, text).into_response()
 }
 
-fn stops() -> Response {
+/// The answer while the server stops.
+pub(super) fn stops() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the server stops\n").into_response()
 }
 
-/// Asks the server for everything that the command shows. `None` while it stops.
-async fn ask(control: &flume::Sender<ToControl>, command: FourLetter) -> Option<Gathered> {
+/// Asks the server for everything that the command shows, or has it carried out. `None` while it stops.
+pub(super) async fn ask(control: &flume::Sender<ToControl>, command: FourLetter, argument: i64) -> Option<Gathered> {
     let (reply, answer) = oneshot::channel();
-    control.send(ToControl::HttpAsked { command, reply }).ok()?;
+    control.send(ToControl::HttpAsked { command, argument, reply }).ok()?;
     answer.await.ok()
 }

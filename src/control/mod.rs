@@ -1,35 +1,45 @@
 //! The control plane: signals, four-letter commands, HTTP, and facts of the process. Plain threads, off the data path.
 
+pub(crate) mod admin;
 mod facts;
-mod http;
+pub(crate) mod http;
 mod prometheus;
 mod responder;
 mod signals;
 
 use std::io;
-use std::net::TcpListener;
 
 use tokio::runtime;
 
 use crate::messages::ToControl;
 pub(crate) use facts::Facts;
+use http::Endpoint;
 pub(crate) use responder::Responder;
 pub(crate) use signals::Signals;
 
-/// The life of the control thread: answers four-letter commands, and requests by HTTP if there is a listener. That has
-/// so many connections at a time.
+/// Where HTTP is served.
+pub(crate) struct Endpoints {
+    pub(crate) metrics: Option<Endpoint>,
+    pub(crate) admin: Option<(Endpoint, admin::Settings)>,
+}
+
+/// The life of the control thread: answers four-letter commands, and requests by HTTP.
 ///
 /// # Errors
 /// If tokio cannot start.
 pub(crate) fn run(
     responder: Responder,
     (control, inbox): (flume::Sender<ToControl>, flume::Receiver<ToControl>),
-    http: Option<(TcpListener, usize)>,
+    Endpoints { metrics, admin }: Endpoints,
 ) -> io::Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
-        if let Some((listener, connections_max)) = http {
-            tokio::spawn(http::serve(http::listener(listener)?, connections_max, control));
+        if let Some(endpoint) = metrics {
+            tokio::spawn(endpoint.serve(http::router(control.clone())));
+        }
+        if let Some((endpoint, settings)) = admin {
+            let is_loopback = endpoint.listener.address().is_some_and(|at| at.ip().is_loopback());
+            tokio::spawn(endpoint.serve(admin::router(settings, control, is_loopback)));
         }
         responder.run(inbox).await;
         Ok(())

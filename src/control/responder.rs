@@ -66,12 +66,15 @@ impl Responder {
     pub(crate) async fn run(mut self, inbox: flume::Receiver<ToControl>) {
         while let Ok(message) = inbox.recv_async().await {
             match message {
-                ToControl::Asked { shard, question } => self.asked(shard, question),
-                ToControl::HttpAsked { command, reply } => {
+                ToControl::Asked { shard, question: Question { conn, command, argument } } => {
+                    self.asked(Asker::Connection { shard, conn }, command, argument);
+                }
+                ToControl::HttpAsked { command, argument, reply } => {
                     self.http_requests += 1;
                     self.http.insert(self.http_requests, reply);
-                    self.begin_or_wait(Asker::Http(self.http_requests), command);
+                    self.asked(Asker::Http(self.http_requests), command, argument);
                 }
+                ToControl::ObserversReset => self.facts.reset_observers(),
                 ToControl::Piece { asker, shard, piece } => {
                     let Some(entry) = self.gathering.get_mut(&asker) else { continue };
                     let next = piece.next;
@@ -95,17 +98,12 @@ impl Responder {
         }
     }
 
-    fn asked(&mut self, shard: ShardId, question: Question) {
-        let Question { conn, command, argument } = question;
+    fn asked(&mut self, asker: Asker, command: FourLetter, argument: i64) {
         match command {
             FourLetter::Stmk => self.trace_mask = argument,
             FourLetter::Srst => self.facts.reset(),
             _ => {}
         }
-        self.begin_or_wait(Asker::Connection { shard, conn }, command);
-    }
-
-    fn begin_or_wait(&mut self, asker: Asker, command: FourLetter) {
         if is_long(command) && self.long.len() >= LONG_MAX {
             self.waiting.push_back((asker, command));
         } else {

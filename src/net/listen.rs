@@ -7,6 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use socket2::{Domain, Socket, Type};
 
+use crate::exit::{ExitCode, Fault};
+
 /// Binds a socket to the address. `[::]` is every address of the host, IPv4 and IPv6; any other address is that one alone.
 ///
 /// # Errors
@@ -48,6 +50,23 @@ pub(crate) fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
+/// The fault of an address that cannot be listened on, which this key of the configuration gives.
+pub(crate) fn fault(address: SocketAddr, error: &io::Error, key: &str) -> Fault {
+    let sentence = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("{address} is in use by another program; stop it (`ss -ltnp` shows it), or set {key} to another")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            format!("{address} is no address of this host; set {key} to an address of `ip addr`, or to 0.0.0.0")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("{address} needs a privilege; set {key} to a port above 1023, or grant CAP_NET_BIND_SERVICE")
+        }
+        _ => format!("{address} cannot be listened on: {error}; set {key} to another address"),
+    };
+    Fault::new(ExitCode::ListenFailed, sentence)
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, TcpStream};
@@ -75,5 +94,20 @@ mod tests {
             check("::", &["::1"], &[]);
             check("::1", &["::1"], &["127.0.0.1"]);
         }
+    }
+
+    #[test]
+    fn listen_sentences() {
+        let address: SocketAddr = ([127, 0, 0, 1], 2181).into();
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let error =
+            std::net::TcpListener::bind(taken.local_addr().expect("it is bound")).expect_err("the port is taken");
+        let key = "server.client_addr";
+        let in_use = fault(address, &error, key).sentence;
+        assert!(in_use.starts_with("127.0.0.1:2181 is in use by another program"));
+        assert!(in_use.ends_with("set server.client_addr to another"));
+        let error = io::Error::from(nix::errno::Errno::EADDRNOTAVAIL);
+        assert!(fault(address, &error, key).sentence.contains("is no address of this host"));
+        assert_eq!(fault(address, &io::Error::from(nix::errno::Errno::EACCES), key).code, ExitCode::ListenFailed);
     }
 }

@@ -39,7 +39,9 @@ use crate::audit::AuditLog;
 use crate::config::Config;
 use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::config::users;
-use crate::control::{self, Facts, Responder, Signals};
+use crate::config::value::OnClientAddr;
+use crate::control::http::{Endpoint, EndpointTls, Listener};
+use crate::control::{self, Endpoints, Facts, Responder, Signals, admin};
 use crate::data::lenders::Lenders;
 use crate::descriptors::{self, HTTP_CONNECTIONS_MAX};
 use crate::exit::{Ending, ExitCode, Fault};
@@ -61,6 +63,9 @@ use crate::runtime::threads::{start, start_pinned};
 use crate::runtime::watchdog::{self, Limits, Pulse};
 
 const _: () = assert!((STRANGERS_MAX as u64) < descriptors::STRANGERS, "strangers take no file from the log");
+
+/// A connection for metrics is closed after this time, whatever it does.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Both ends of a mailbox whose receiver may sleep in a ring.
 type Rung<T> = (Post<T>, flume::Receiver<T>);
@@ -124,6 +129,8 @@ struct Context {
     connections: Option<Arc<PeerConnections>>,
     /// To clients.
     tls: Option<ClientTls>,
+    /// To administrators.
+    admin_tls: Option<ClientTls>,
     sasl_users: Option<Arc<Users>>,
     audit: Option<AuditLog>,
     /// Random bytes for nonces.
@@ -140,12 +147,12 @@ struct Context {
 impl Context {
     /// The certificates of this server, with whether their files are watched.
     fn certificates(&self) -> Vec<Kept> {
-        let Context { config, connections, tls, .. } = self;
+        let Context { config, connections, tls, admin_tls, .. } = self;
         let mut kept: Vec<Kept> = Vec::new();
         if let Some(tls) = connections.as_ref().and_then(|connections| connections.tls()) {
             kept.push((Box::new(tls.clone()), config.ensemble.tls_watch));
         }
-        if let Some(tls) = tls {
+        for tls in [tls, admin_tls].into_iter().flatten() {
             kept.push((Box::new(tls.clone()), config.tls.watch));
         }
         kept
@@ -164,6 +171,7 @@ pub(crate) fn run(
 ) -> Result<(), Fault> {
     let clock = Clock::start();
     let (tls, sasl_users) = (ClientTls::configured(&config)?, users::configured(&config.security)?.map(Arc::new));
+    let (admin_tls, _) = (ClientTls::for_admin(&config)?, admin::Settings::configured(&config)?);
     let sockets = Sockets::bind(&config)?;
     let (incarnation, nonce_key) = (u64::from_le_bytes(random()?), random()?);
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -211,6 +219,7 @@ pub(crate) fn run(
         gauges,
         connections,
         tls,
+        admin_tls,
         sasl_users,
         audit,
         nonce_key,
@@ -372,7 +381,13 @@ fn start_threads(
     let signals = signals.clone();
     let serve_log = move || {
         let is_overdue = &|after| signals.is_overdue(after);
-        let keeper = LogKeeper { slow_sync, syncs: &gauges.syncs, consensus: &consensus, is_overdue };
+        let keeper = LogKeeper {
+            slow_sync,
+            slow_syncs: &gauges.slow_syncs,
+            syncs: &gauges.syncs,
+            consensus: &consensus,
+            is_overdue,
+        };
         log_thread::run(log, &keeper, &inbox, &endings);
     };
     let log_thread = start_pinned("log", plan.log_cpu, serve_log)?;
@@ -429,12 +444,29 @@ fn start_control(context: &Arc<Context>, plan: &CorePlan, http: Option<Socket>) 
     );
     let responder = Responder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
     let (mailbox, endings) = (boxes.control.clone(), boxes.endings.0.clone());
-    let http = match http.zip(config.metrics.http_addr) {
-        Some((socket, address)) => Some((listen_on(socket, address, HTTP_ADDR)?, usize::from(HTTP_CONNECTIONS_MAX))),
+    let metrics = match http.zip(config.metrics.http_addr) {
+        Some((socket, address)) => Some(Listener::Open(listen_on(socket, address, HTTP_ADDR)?)),
         None => None,
     };
+    let endpoint = |listener, connection_timeout, tls| Endpoint {
+        listener,
+        connections_max: usize::from(HTTP_CONNECTIONS_MAX),
+        connection_timeout,
+        tls,
+    };
+    let metrics = metrics.map(|listener| endpoint(listener, METRICS_TIMEOUT, None));
+    let admin = if config.admin.enabled {
+        let serves_plaintext = config.admin.tls != OnClientAddr::Only;
+        let tls = context.admin_tls.clone().map(|certificates| EndpointTls { certificates, serves_plaintext });
+        let listener = Listener::Wanted(config.admin.http_addr, "admin.http_addr");
+        let timeout = Duration::from_millis(u64::from(config.admin.idle_timeout_ms));
+        Some((endpoint(listener, timeout, tls), admin::Settings::configured(config)?))
+    } else {
+        None
+    };
+    let endpoints = Endpoints { metrics, admin };
     let run = move || {
-        if let Err(error) = control::run(responder, mailbox, http) {
+        if let Err(error) = control::run(responder, mailbox, endpoints) {
             let sentence = format!("the control thread cannot start: {error}");
             let _ = endings.send(Ending::Failed(Fault::new(ExitCode::Internal, sentence)));
         }

@@ -26,7 +26,6 @@ use crate::net::acceptor::BACKLOG;
 use crate::net::handshakes::Speaks;
 use crate::net::listen::{self, effective};
 use crate::net::peers::PeerConnections;
-use crate::preflight::listen_fault;
 use crate::runtime::mailbox::Post;
 
 /// What could not be done for a list is tried again.
@@ -282,7 +281,7 @@ impl Sockets {
     /// # Errors
     /// If an address cannot be had.
     pub(crate) fn bind(config: &Config) -> Result<Sockets, Fault> {
-        let bound = |address, key| bind(address).map_err(|error| listen_fault(address, &error, key));
+        let bound = |address, key| bind(address).map_err(|error| listen::fault(address, &error, key));
         Ok(Sockets {
             clients: bound(config.server.client_addr, CLIENT_ADDR)?,
             secure: config.tls.client_addr.map(|address| bound(address, TLS_ADDR)).transpose()?,
@@ -296,7 +295,7 @@ impl Sockets {
 /// # Errors
 /// If another program listens there.
 pub(crate) fn listen_on(socket: Socket, address: SocketAddr, key: &str) -> Result<TcpListener, Fault> {
-    socket.listen(BACKLOG).map_err(|error| listen_fault(address, &error, key))?;
+    socket.listen(BACKLOG).map_err(|error| listen::fault(address, &error, key))?;
     Ok(socket.into())
 }
 

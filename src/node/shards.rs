@@ -1,15 +1,13 @@
 //! The settings of the shards, from the configuration.
 
-use corral_core::acl::{self, AnySaslUser, DigestHash};
+use corral_core::acl::AnySaslUser;
 use corral_core::limits::ShardLimits;
 use corral_core::shard::ShardConfig;
 use corral_core::shared::Text;
 use corral_wire::fourletter::FourLetter;
-use sha2::{Digest as _, Sha256, Sha384, Sha512};
-use sha3::{Sha3_256, Sha3_512};
 
 use crate::config::Config;
-use crate::config::value::DigestAlgorithm;
+use crate::config::digests::hash;
 
 /// The settings of each of so many shards, but for those of one process or of one shard.
 pub(super) fn configured(config: &Config, shards: usize) -> ShardConfig {
@@ -71,15 +69,4 @@ pub(super) fn configured(config: &Config, shards: usize) -> ShardConfig {
 /// One shard's share of a limit of the whole server, at least 1; `None` for 0, which is no limit.
 fn share(whole: u32, shards: usize) -> Option<usize> {
     (whole > 0).then(|| (whole as usize).div_ceil(shards.max(1)))
-}
-
-fn hash(algorithm: DigestAlgorithm) -> DigestHash {
-    match algorithm {
-        DigestAlgorithm::Sha1 => acl::sha1,
-        DigestAlgorithm::Sha256 => |bytes| Sha256::digest(bytes).to_vec(),
-        DigestAlgorithm::Sha384 => |bytes| Sha384::digest(bytes).to_vec(),
-        DigestAlgorithm::Sha512 => |bytes| Sha512::digest(bytes).to_vec(),
-        DigestAlgorithm::Sha3_256 => |bytes| Sha3_256::digest(bytes).to_vec(),
-        DigestAlgorithm::Sha3_512 => |bytes| Sha3_512::digest(bytes).to_vec(),
-    }
 }

@@ -55,14 +55,18 @@ def configure(member, number, lines, read_only=False):
         "reconfigEnabled": "true",
         "standaloneEnabled": "false",
         "DigestAuthenticationProvider.superDigest": SUPER_DIGEST,
+        "admin.enableServer": str(bool(member.admin_port)).lower(),
+        **({"admin.serverAddress": "127.0.0.1", "admin.serverPort": member.admin_port} if member.admin_port else {}),
         **lines,
     }
     if member.kind == "zookeeper":
         local = str(read_only).lower()
-        settings |= {"admin.enableServer": "false", "localSessionsEnabled": local, "localSessionsUpgradingEnabled": local}
+        settings |= {"localSessionsEnabled": local, "localSessionsUpgradingEnabled": local}
         member.java_options = (*member.java_options, f"-Dreadonlymode.enabled={local}")
         member.settings = settings
     else:
+        # The file says it.
+        member.settings.pop("admin.enabled", None)
         settings["readonlymode.enabled"] = str(read_only).lower()
         (member.directory / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
@@ -76,10 +80,10 @@ def spec_of(member, role):
 class Ensemble:
     """Some servers that know each other; not started."""
 
-    def __init__(self, kind, size=3, shards=2, tick_ms=500, observers=(), settings=None, lines=None, read_only=False):
+    def __init__(self, kind, size=3, shards=2, tick_ms=500, observers=(), settings=None, lines=None, read_only=False, admin=False):
         """`settings` are corral's, on the command line of each; `lines` go into every zoo.cfg.
 
-        With `read_only` a server without a leader serves readers.
+        With `read_only` a server without a leader serves readers. With `admin` each serves HTTP for administration.
         """
         self.kind = kind
         self.make = lambda: CorralMember(shards, tick_ms, settings) if kind == "corral" else ZooKeeper(tick_ms)
@@ -88,6 +92,7 @@ class Ensemble:
         # What stands behind `server.N=`, by N.
         self.specs = {}
         for number, member in enumerate(self.members, 1):
+            member.admin_port = free_port() if admin else None
             self.specs[number] = spec_of(member, "observer" if number in observers else "participant")
         lines = self.lines | {f"server.{number}": spec for number, spec in self.specs.items()}
         for number, member in enumerate(self.members, 1):

@@ -25,6 +25,8 @@ SMALL_LOG = {"log.segment_bytes": 8 << 20, "log.spare_segments_max": 1}
 NO_SNAPSHOT = {"snapshot.floor_bytes": 1 << 40, "snapshot.log_bytes_max": 0, "snapshot.interval_max_ms": 0}
 DEBIAN_FOLDER = "/usr/share/java"
 DEBIAN_JARS = "zookeeper zookeeper-jute commons-cli commons-io slf4j-api netty-all snappy-java metrics-core jackson-* netty-*"
+# Of Debian's libjetty9-java: without them ZooKeeper has no AdminServer.
+JETTY_JARS = "jetty9-server jetty9-servlet jetty9-security jetty9-http jetty9-io jetty9-util jetty9-util-ajax"
 
 
 class Memory(namedtuple("Memory", "own_kib mapped_kib")):
@@ -47,6 +49,8 @@ class Server:
         self.tick_ms = tick_ms
         self.log_path = self.directory / "log"
         self.process = None
+        # Of HTTP for administration. None: it is off.
+        self.admin_port = None
         # None = as many file descriptors as this process may have.
         self.open_files_max = None
 
@@ -130,6 +134,7 @@ class Corral(Server):
             "server.tick_time_ms": tick_ms,
             "limits.connections_per_ip_max": 0,
             "commands.four_letter_whitelist": '["*"]',
+            "admin.enabled": "false",
             **more_settings(),
             **(settings or {}),
         }
@@ -195,11 +200,13 @@ def jar_folders():
 
 def class_paths():
     """The class paths of the ZooKeepers that are installed by version, for example {"3.9.4": ...}. The first one is used."""
-    debian = ":".join(jar for name in DEBIAN_JARS.split() for jar in glob.glob(f"{DEBIAN_FOLDER}/{name}.jar"))
+    debian, jetty = (
+        ":".join(jar for name in names.split() for jar in glob.glob(f"{DEBIAN_FOLDER}/{name}.jar")) for names in (DEBIAN_JARS, JETTY_JARS)
+    )
     found = {}
     for folder, path in (*((folder, f"{folder}/*") for folder in jar_folders()), (DEBIAN_FOLDER, debian)):
         for jar in glob.glob(f"{folder}/zookeeper-3*.jar"):
-            found.setdefault(Path(jar).stem.removeprefix("zookeeper-"), path)
+            found.setdefault(Path(jar).stem.removeprefix("zookeeper-"), f"{path}:{jetty}")
     return found
 
 

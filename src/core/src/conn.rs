@@ -237,6 +237,8 @@ pub(crate) struct Conn {
     /// Its session is this connection's alone, and may not write: there was no leader when it began.
     pub(crate) read_only: bool,
     pub(crate) opened: Millis,
+    /// Whether it uses TLS.
+    pub(crate) is_secured: bool,
     pub(crate) heard: Millis,
     /// Already on the list of those heard from since the last report.
     pub(crate) heard_noted: bool,
@@ -307,6 +309,7 @@ impl Conn {
             knows_read_only: true,
             read_only: false,
             opened: now,
+            is_secured: false,
             heard: now,
             heard_noted: false,
             cooling: false,

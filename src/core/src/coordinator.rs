@@ -27,6 +27,7 @@ use crate::command::{Command, CommandKind, Proposals};
 use crate::evaluate::{Proof, StateMachine};
 use crate::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use crate::peer::{PeerFault, PeerMessage};
+use crate::report::Sizes;
 use crate::sequencer::{FrozenState, NotABatch, Sequencer, Ticked};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -121,6 +122,7 @@ pub struct Coordinator {
     ensemble: Option<Box<Ensemble>>,
     /// Other servers whose clients wait for what was proposed last.
     elsewhere: Vec<u8>,
+    proposals: Sizes,
 }
 
 impl Coordinator {
@@ -134,6 +136,7 @@ impl Coordinator {
             applied: Vec::new(),
             ensemble: None,
             elsewhere: Vec::new(),
+            proposals: Sizes::default(),
         }
     }
 
@@ -209,6 +212,7 @@ impl Coordinator {
     pub fn propose(&mut self) -> Option<Vec<u8>> {
         let batch = self.sequencer.next_batch(self.wall)?;
         let payload = batch.encode();
+        self.proposals.note(payload.len());
         if self.ensemble.is_some() {
             self.elsewhere.clear();
             let (own, _) = self.sequencer.start();
@@ -220,6 +224,11 @@ impl Coordinator {
         }
         self.sequencer.proposed(batch);
         Some(payload)
+    }
+
+    /// Sizes of the payloads that [`Coordinator::propose`] gave.
+    pub const fn proposals(&self) -> Sizes {
+        self.proposals
     }
 
     /// Other servers whose clients wait for what [`Coordinator::propose`] gave last.

@@ -27,11 +27,12 @@ use corral_wire::fourletter::FourLetter;
 use smallvec::SmallVec;
 
 pub use clients::ConnLine;
-pub(crate) use counters::{Answered, ConnCounters};
-pub use counters::{Latency, Statistics};
+pub(crate) use counters::Answered;
+pub use counters::{ConnCounters, Latency, Sizes, Statistics};
 pub use metrics::{Kind, METRICS, Metric, Origin, Sample, Summary, Value};
 pub use obstacle::Obstacle;
 pub use process::{AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing};
+pub use watches::WatchSummary;
 
 /// Sums over one shard, or over all of them.
 #[derive(Clone, Debug, Default)]
@@ -102,10 +103,11 @@ pub struct SessionPiece {
 /// All pieces of an answer.
 #[derive(Debug, Default)]
 pub struct Report {
-    totals: Totals,
-    conns: Vec<ConnLine>,
+    pub totals: Totals,
+    pub conns: Vec<ConnLine>,
     watched: Vec<Watched>,
-    sessions: Vec<SessionLine>,
+    /// In the order of their ids. A session with many ephemerals is there several times.
+    pub sessions: Vec<SessionLine>,
     /// For `wchs`: hashes of watched paths and ids of watching sessions, as they came.
     watched_hashes: watches::Distinct<u64>,
     watching: watches::Distinct<SessionId>,
@@ -137,6 +139,25 @@ impl Report {
     pub fn take_sessions(&mut self, piece: SessionPiece) {
         self.bytes += piece.sessions.iter().map(dump::bytes).sum::<usize>();
         self.sessions.extend(piece.sessions);
+    }
+
+    /// Sessions and the paths that they watch, sorted.
+    pub fn watches_by_session(&self) -> Vec<(SessionId, &str)> {
+        watches::by_session(&self.watched)
+    }
+
+    /// Watched paths and the sessions that watch them, sorted.
+    pub fn watches_by_path(&self) -> Vec<(&str, SessionId)> {
+        watches::by_path(&self.watched)
+    }
+
+    /// Numbers of watches, if this was gathered for [`FourLetter::Wchs`].
+    pub fn watch_summary(&mut self) -> WatchSummary {
+        WatchSummary {
+            connections: self.watching.count(),
+            paths: self.watched_hashes.count(),
+            watches: self.watching.added(),
+        }
     }
 
     /// Whether the answer is as long as it may become: no more pieces are wanted.
@@ -189,6 +210,11 @@ pub struct Gathered {
 }
 
 impl Gathered {
+    /// Whether the server answers the commands that need data: it is alone, or knows a leader, or serves readers without one.
+    pub fn is_serving(&self) -> bool {
+        self.facts.mode != Mode::Looking
+    }
+
     /// All metrics that this server has, if it was gathered for [`FourLetter::Mntr`].
     pub fn samples(&self) -> impl Iterator<Item = Sample> {
         metrics::samples(self)
@@ -201,7 +227,7 @@ impl Gathered {
 
 /// The whole answer.
 pub fn render(command: FourLetter, gathered: Gathered) -> String {
-    let serves = gathered.facts.mode != Mode::Looking || !asks_shards(command);
+    let serves = gathered.is_serving() || !asks_shards(command);
     match command {
         FourLetter::Mntr if serves => metrics::text(&gathered),
         FourLetter::Mntr => not_serving(&gathered.facts) + &metrics::text(&gathered),
@@ -211,16 +237,16 @@ pub fn render(command: FourLetter, gathered: Gathered) -> String {
 }
 
 fn serving(command: FourLetter, gathered: Gathered) -> String {
-    let Gathered { report, facts, moment } = gathered;
+    let Gathered { mut report, facts, moment } = gathered;
     let cut = report.is_full();
     let mut text = match command {
         FourLetter::Srvr => server::block(&report, &facts, false),
         FourLetter::Stat => server::block(&report, &facts, true),
         FourLetter::Cons => clients::text(&report.conns, &facts),
         FourLetter::Dump => dump::text(&report, moment),
-        FourLetter::Wchs => watches::summary(report.watched_hashes, report.watching),
-        FourLetter::Wchc => watches::by_session(&report.watched),
-        FourLetter::Wchp => watches::by_path(report.watched),
+        FourLetter::Wchs => watches::summary_text(report.watch_summary()),
+        FourLetter::Wchc => watches::session_text(&report.watches_by_session()),
+        FourLetter::Wchp => watches::path_text(&report.watches_by_path()),
         FourLetter::Crst => String::from("Connection stats reset.\n"),
         FourLetter::Srst => String::from("Server stats reset.\n"),
         FourLetter::Conf => process::configuration(&facts.configured),
@@ -238,7 +264,8 @@ fn serving(command: FourLetter, gathered: Gathered) -> String {
     text
 }
 
-fn not_serving(facts: &ServerFacts) -> String {
+/// The sentence of a server that serves no clients, and why it does not.
+pub fn not_serving(facts: &ServerFacts) -> String {
     let mut text = String::from("This ZooKeeper instance is not currently serving requests");
     if let Some(obstacle) = facts.obstacle {
         let _ = write!(text, ": {}", obstacle.sentence());

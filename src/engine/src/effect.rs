@@ -8,7 +8,7 @@ use corral_core::change::AppliedBatch;
 use corral_core::coordinator::Flow;
 use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep};
+use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Sizes};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard;
 use corral_core::snapshot::Snapshot;
@@ -205,6 +205,10 @@ pub struct Status {
     pub log_entries_kept: u64,
     /// Log index of the snapshot that is served; 0: it is not a file.
     pub served_snapshot: u64,
+    /// The leader, if this server of an ensemble knows one.
+    pub leader: Option<NodeId>,
+    /// Sizes of the log entries that this server proposed.
+    pub proposals: Sizes,
 }
 
 impl Status {
@@ -220,6 +224,8 @@ impl Status {
             quorum: None,
             reconfig: ReconfigStep::default(),
             served_snapshot,
+            leader: None,
+            proposals: Sizes::default(),
         }
     }
 

@@ -521,12 +521,12 @@ impl<M: Replicated> Engine<M> {
         member.settle();
         let raft = self.replica.raft();
         let is_initialised = !raft.is_uninitialised() && !raft.is_pristine();
-        peers.has_no_data = !is_initialised;
+        (peers.has_no_data, self.out.status.leader) = (!is_initialised, raft.leader());
         let member = self.replica.machine_mut();
         if is_initialised {
             member.initialised();
         }
-        self.out.status.reconfig = member.sequencer.reconfig_step();
+        (self.out.status.reconfig, self.out.status.proposals) = (member.sequencer.reconfig_step(), member.proposals());
         send_of_member(member.take_sends(), &mut self.out);
     }
 

@@ -205,7 +205,7 @@ mod tests {
         check(&long, 0o620, "mode 0620");
         check("short\n", 0o600, "secret 1 has 5 bytes");
         check("\n", 0o600, "there is no secret in it");
-        check(&"x\n".repeat(10_000), 0o600, "it is longer than");
+        check(&"x\n".repeat(10_000), 0o600, "it is larger than");
         let (dir, path) = secret_file(&long, 0o600);
         assert!(secrets(&path).is_ok_and(|secrets| secrets.is_some()));
         assert!(secrets(dir.path()).expect_err("a directory").sentence.contains("no regular file"));

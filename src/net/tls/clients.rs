@@ -22,6 +22,7 @@ use x509_parser::prelude::FromDer as _;
 use super::certificates::Certificates;
 use super::stores::{KeyAndChain, RevocationLists, Store, read_crls, read_key_store, read_trust_store};
 use super::{Stamp, expired, expiry, is_of_version_1, key_fault};
+use crate::config::admin;
 use crate::config::tls::is_served;
 use crate::config::value::ClientAuth;
 use crate::config::{Config, TlsSection as Settings};
@@ -33,6 +34,8 @@ pub(crate) struct ClientTls(Arc<Inner>);
 
 struct Inner {
     settings: Settings,
+    /// The other side, for the log.
+    whose: &'static str,
     current: RwLock<Current>,
 }
 
@@ -65,17 +68,27 @@ impl ClientTls {
         if !is_served(config) {
             return Ok(None);
         }
-        let loaded = ClientTls::load(config.tls.clone()).map(Some);
+        let loaded = ClientTls::load(config.tls.clone(), "clients").map(Some);
         loaded.map_err(|sentence| Fault::new(ExitCode::Config, sentence))
+    }
+
+    /// As it is configured for administration; `None` if that port serves no TLS.
+    ///
+    /// # Errors
+    /// As [`ClientTls::configured`].
+    pub(crate) fn for_admin(config: &Config) -> Result<Option<ClientTls>, Fault> {
+        let Some(settings) = admin::tls(config) else { return Ok(None) };
+        let loaded = ClientTls::load(settings, "administrators").map(Some);
+        loaded.map_err(|sentence| Fault::new(ExitCode::Config, format!("admin.tls: {sentence}")))
     }
 
     /// Reads the files.
     ///
     /// # Errors
     /// A sentence that names the file or key, the cause and the remedy.
-    fn load(settings: Settings) -> Result<ClientTls, String> {
+    fn load(settings: Settings, whose: &'static str) -> Result<ClientTls, String> {
         let current = RwLock::new(Current::read(&settings)?);
-        Ok(ClientTls(Arc::new(Inner { settings, current })))
+        Ok(ClientTls(Arc::new(Inner { settings, whose, current })))
     }
 
     /// The settings of handshakes that begin now.
@@ -90,7 +103,7 @@ impl ClientTls {
 
 impl Certificates for ClientTls {
     fn whose(&self) -> &'static str {
-        "clients"
+        self.0.whose
     }
 
     fn expires(&self) -> Option<i64> {

@@ -6,7 +6,7 @@ pub(crate) mod certificates;
 pub(crate) mod clients;
 mod jks;
 pub(crate) mod stores;
-mod subject;
+pub(crate) mod subject;
 
 use std::fs::metadata;
 use std::os::unix::fs::MetadataExt as _;

@@ -19,16 +19,21 @@ pub(super) const LINE_BYTES: usize = 200;
 #[derive(Clone, Debug)]
 pub struct ConnLine {
     peer: SocketAddr,
-    pub(super) session: SessionId,
-    timeout_ms: i32,
-    opened: Millis,
+    /// 0 before the connection has a session.
+    pub session: SessionId,
+    pub timeout_ms: i32,
+    /// When it was accepted.
+    pub opened: Millis,
+    /// Whether it uses TLS.
+    pub is_secured: bool,
     /// The bucket of ten seconds, or whatever a connection without a session is given, in which it ends if it stays
     /// silent.
     pub(super) due: Millis,
     reading: bool,
     writing: bool,
-    queued: usize,
-    counters: ConnCounters,
+    /// Requests that wait for their reply.
+    pub queued: usize,
+    pub counters: ConnCounters,
 }
 
 impl ConnLine {
@@ -46,6 +51,7 @@ impl ConnLine {
             session: conn.session,
             timeout_ms: conn.timeout_ms,
             opened: conn.opened,
+            is_secured: conn.is_secured,
             due: Millis((end.0 / width + 1).saturating_mul(width)),
             reading: conn.command.is_none() && !conn.stalled,
             writing: conn.command.is_none() && conn.unsent() > 0,
@@ -57,16 +63,26 @@ impl ConnLine {
 
 impl ConnLine {
     /// As Java shows it: `127.0.0.1:80`, `[0:0:0:0:0:0:0:1]:80`.
-    pub(super) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         let ip = self.peer.ip().to_canonical();
         let (left, right) = if ip.is_ipv4() { ("", "") } else { ("[", "]") };
         format!("{left}{}{right}:{}", acl::address_text(ip), self.peer.port())
     }
+
+    /// Interest as in Java's NIO: 1 reads, 4 waits to write.
+    pub fn interest(&self) -> u8 {
+        u8::from(self.reading) + 4 * u8::from(self.writing)
+    }
+
+    /// The last operation as `cons` shows it, `NA` before the first.
+    pub fn last_operation(&self) -> &'static str {
+        self.counters.last_op.map_or("NA", OpCode::lop)
+    }
 }
 
-/// ` /ip:port[interest](queued=,recved=,sent=`, without the end. Interest as in Java's NIO: 1 reads, 4 waits to write.
+/// ` /ip:port[interest](queued=,recved=,sent=`, without the end.
 fn begin(line: &ConnLine, text: &mut String) -> fmt::Result {
-    let interest = u8::from(line.reading) + 4 * u8::from(line.writing);
+    let interest = line.interest();
     let ConnLine { queued, counters, .. } = line;
     write!(text, " /{}[{interest}](queued={queued},recved={},sent={}", line.address(), counters.received, counters.sent)
 }
@@ -80,7 +96,7 @@ fn full(line: &ConnLine, facts: &ServerFacts, text: &mut String) -> fmt::Result 
     begin(line, text)?;
     if line.session != SessionId(0) {
         let ConnLine { session, timeout_ms, opened, counters, .. } = line;
-        let lop = counters.last_op.map_or("NA", OpCode::lop);
+        let lop = line.last_operation();
         let opened = facts.started.0.saturating_add_unsigned(opened.0);
         write!(text, ",sid={session},lop={lop},est={opened},to={timeout_ms}")?;
         if counters.last_xid >= 0 {
@@ -118,16 +134,19 @@ pub(super) mod tests {
     use crate::ids::{WallMillis, Zxid};
 
     pub(in super::super) fn line(peer: &str, session: i64, due: u64) -> ConnLine {
+        let mut counters = ConnCounters::default();
+        (counters.received, counters.sent) = (3, 3);
         ConnLine {
             peer: peer.parse().expect("an address"),
             session: SessionId(session),
             timeout_ms: 10_000,
             opened: Millis(2000),
+            is_secured: false,
             due: Millis(due),
             reading: true,
             writing: false,
             queued: 0,
-            counters: ConnCounters { received: 3, sent: 3, ..ConnCounters::default() },
+            counters,
         }
     }
 

@@ -48,6 +48,52 @@ impl Latency {
     }
 }
 
+/// Sizes of messages, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// `None` before the first message.
+    known: Option<Known>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    last: u32,
+    min: u32,
+    max: u32,
+}
+
+impl Sizes {
+    pub(crate) fn note(&mut self, bytes: usize) {
+        let last = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let before = self.known.unwrap_or(Known { last, min: last, max: last });
+        self.known = Some(Known { last, min: before.min.min(last), max: before.max.max(last) });
+    }
+
+    /// The last of all is that of one of the two.
+    fn merge(&mut self, other: &Self) {
+        let (Some(own), Some(others)) = (self.known, other.known) else {
+            self.known = self.known.or(other.known);
+            return;
+        };
+        self.known = Some(Known { min: own.min.min(others.min), max: own.max.max(others.max), ..others });
+    }
+
+    /// Size of the last message. Like the others -1 before the first, as in ZooKeeper.
+    pub fn last(&self) -> i64 {
+        self.known.map_or(-1, |known| known.last.into())
+    }
+
+    /// Size of the smallest message.
+    pub fn min(&self) -> i64 {
+        self.known.map_or(-1, |known| known.min.into())
+    }
+
+    /// Size of the largest message.
+    pub fn max(&self) -> i64 {
+        self.known.map_or(-1, |known| known.max.into())
+    }
+}
+
 /// Counters of one shard since its start, or since `srst`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
@@ -59,6 +105,8 @@ pub struct Statistics {
     pub bytes_sent: u64,
     pub reads: Latency,
     pub updates: Latency,
+    /// Of replies, but for those to connect requests.
+    pub replies: Sizes,
     /// Connect requests.
     pub connects: u64,
     pub auths_failed: u64,
@@ -76,6 +124,7 @@ impl Statistics {
         self.bytes_sent += other.bytes_sent;
         self.reads.merge(&other.reads);
         self.updates.merge(&other.updates);
+        self.replies.merge(&other.replies);
         self.connects += other.connects;
         self.auths_failed += other.auths_failed;
         self.never_connected += other.never_connected;
@@ -83,7 +132,7 @@ impl Statistics {
     }
 
     /// Of all requests.
-    pub(crate) fn latency(&self) -> Latency {
+    pub fn latency(&self) -> Latency {
         let mut all = self.reads;
         all.merge(&self.updates);
         all
@@ -103,21 +152,23 @@ pub(crate) struct Answered {
 
 /// Counters of one connection since it was accepted, or since `crst`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnCounters {
-    pub(crate) received: u64,
-    pub(crate) sent: u64,
-    pub(crate) replies: u64,
-    pub(crate) latency_ms_sum: u64,
-    pub(crate) last_reply: Millis,
+pub struct ConnCounters {
+    /// Requests.
+    pub received: u64,
+    /// Replies and events.
+    pub sent: u64,
+    replies: u64,
+    latency_ms_sum: u64,
+    pub last_reply: Millis,
     /// As on the wire; -1 since `crst`.
-    pub(crate) last_zxid: i64,
-    pub(crate) last_latency_ms: u32,
+    pub last_zxid: i64,
+    pub last_latency_ms: u32,
     /// `u32::MAX` while there is none, see [`ConnCounters::latency_ms_min`].
-    pub(crate) latency_min: u32,
-    pub(crate) latency_ms_max: u32,
+    latency_min: u32,
+    pub latency_ms_max: u32,
     /// Of the last request that was none of the protocol's own (ping, auth); -1 since `crst`.
-    pub(crate) last_xid: i32,
-    pub(crate) last_op: Option<OpCode>,
+    pub last_xid: i32,
+    pub last_op: Option<OpCode>,
 }
 
 impl Default for ConnCounters {
@@ -162,12 +213,12 @@ impl ConnCounters {
     }
 
     /// The shortest, 0 if there is none.
-    pub(crate) const fn latency_ms_min(&self) -> u32 {
+    pub const fn latency_ms_min(&self) -> u32 {
         if self.replies == 0 { 0 } else { self.latency_min }
     }
 
     /// In whole milliseconds.
-    pub(crate) fn latency_ms_average(&self) -> u64 {
+    pub fn latency_ms_average(&self) -> u64 {
         self.latency_ms_sum / self.replies.max(1)
     }
 }
@@ -190,6 +241,23 @@ mod tests {
         assert_eq!((one.ms_min(), one.average(), one.ms_max, one.count, one.ms_sum), (1, 92_500, 26, 4, 37));
         let eighteen = Latency { count: 18, ms_sum: 37, min: 0, ms_max: 9 };
         assert_eq!(eighteen.average(), 20_556, "rounded, not cut");
+    }
+
+    #[test]
+    fn sizes_begin_with_none() {
+        let of = |bytes: &[usize]| {
+            let mut sizes = Sizes::default();
+            bytes.iter().for_each(|bytes| sizes.note(*bytes));
+            sizes
+        };
+        let shown = |sizes: Sizes| (sizes.last(), sizes.min(), sizes.max());
+        assert_eq!(shown(of(&[])), (-1, -1, -1));
+        assert_eq!(shown(of(&[16, 90, 40])), (40, 16, 90));
+        let mut both = of(&[]);
+        both.merge(&of(&[20]));
+        both.merge(&of(&[]));
+        both.merge(&of(&[30, 10]));
+        assert_eq!(shown(both), (10, 10, 30));
     }
 
     #[test]

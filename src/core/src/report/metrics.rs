@@ -4,7 +4,7 @@
 //! Names are those of ZooKeeper 3.9 where it has the metric (protocol chapter 25).
 
 use super::process::PeerFacts;
-use super::{Gathered, Latency, Mode, Obstacle, Quorum, Timing, decimal};
+use super::{Gathered, Latency, Mode, Obstacle, Quorum, Sizes, Timing, decimal};
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
@@ -155,6 +155,10 @@ fn of_leader(known: &Gathered, count: fn(&Quorum) -> u64) -> Value {
     known.facts.quorum.as_ref().filter(|_| known.facts.mode == Mode::Leader).map(count).into()
 }
 
+fn of_proposals(known: &Gathered, size: fn(&Sizes) -> i64) -> Value {
+    if known.facts.mode == Mode::Leader { Value::Whole(size(&known.facts.proposals)) } else { Value::Absent }
+}
+
 fn serves(known: &Gathered) -> bool {
     known.facts.obstacle.is_none() && known.facts.mode != Mode::Looking
 }
@@ -171,6 +175,20 @@ pub const METRICS: &[Metric] = &[
         "server_state",
         "leader, follower, observer, standalone, read-only, or looking without a leader",
         |k| k.facts.mode.word().into(),
+    ),
+    server(
+        ZooKeeper,
+        Text,
+        "peer_state",
+        "in an ensemble: leading, following, observing or looking, and the state of ZooKeeper's protocol",
+        |k| k.facts.configured.members.as_ref().map(|_| k.facts.mode.peer_state()).into(),
+    ),
+    server(
+        ZooKeeper,
+        Gauge,
+        "observer_master_id",
+        "of an observer: the server that sends it the log, the leader",
+        |k| k.facts.leader.filter(|_| k.facts.mode == Mode::Observer).into(),
     ),
     server(ZooKeeper, Gauge, "ephemerals_count", "ephemeral znodes", |k| k.totals().ephemerals.into()),
     server(ZooKeeper, Gauge, "num_alive_connections", "client connections", |k| k.totals().connections.into()),
@@ -246,6 +264,32 @@ pub const METRICS: &[Metric] = &[
     ),
     server(ZooKeeper, Durations, "fsynctime", "syncs of the log", |k| (&k.facts.syncs).into()),
     server(ZooKeeper, Durations, "snapshottime", "snapshots written", |k| (&k.facts.snapshots).into()),
+    server(
+        ZooKeeper,
+        Gauge,
+        "last_client_response_size",
+        "bytes of the last reply of a shard. -1 before the first",
+        |k| Value::Whole(k.totals().statistics.replies.last()),
+    ),
+    server(ZooKeeper, Gauge, "min_client_response_size", "bytes of the smallest reply. -1 before the first", |k| {
+        Value::Whole(k.totals().statistics.replies.min())
+    }),
+    server(ZooKeeper, Gauge, "max_client_response_size", "bytes of the largest reply. -1 before the first", |k| {
+        Value::Whole(k.totals().statistics.replies.max())
+    }),
+    server(
+        ZooKeeper,
+        Gauge,
+        "last_proposal_size",
+        "of a leader: bytes of the last log entry, which holds one transaction or more. -1 before the first",
+        |k| of_proposals(k, Sizes::last),
+    ),
+    server(ZooKeeper, Gauge, "min_proposal_size", "of a leader: bytes of the smallest log entry", |k| {
+        of_proposals(k, Sizes::min)
+    }),
+    server(ZooKeeper, Gauge, "max_proposal_size", "of a leader: bytes of the largest log entry", |k| {
+        of_proposals(k, Sizes::max)
+    }),
     server(ZooKeeper, Gauge, "quorum_size", "in an ensemble: servers that have a vote now", |k| {
         k.facts.quorum.as_ref().map(|quorum| quorum.size).into()
     }),

@@ -2,7 +2,7 @@
 //!
 //! The facts are plain values; somebody who may look at files and clocks gathers them.
 
-use super::Obstacle;
+use super::{Obstacle, Sizes};
 use crate::ids::WallMillis;
 use crate::servers::{Role, Servers};
 use alloc::string::String;
@@ -45,6 +45,16 @@ pub struct ServerFacts {
     pub quorum: Option<Quorum>,
     /// When the certificate for connections to other servers expires, Unix seconds; `None` where there is none.
     pub certificate_expires: Option<i64>,
+    /// Id of the leader of the ensemble, if this server knows one.
+    pub leader: Option<u64>,
+    /// Of the log entries that this server proposed.
+    pub proposals: Sizes,
+    /// Syncs of the log that took longer than the configuration's limit.
+    pub slow_syncs: u64,
+    /// Zxid of the newest snapshot file, and when it was written in Unix seconds.
+    pub last_snapshot: Option<(u64, i64)>,
+    /// All keys of the configuration with their values in TOML. Secrets are not shown.
+    pub settings: Vec<(&'static str, String)>,
     /// Connections closed on accept, because of a limit.
     pub connections_refused: u64,
     /// TLS handshakes of clients that failed.
@@ -57,6 +67,8 @@ pub struct ServerFacts {
     pub snapshots: Timing,
     /// The connections to the other servers of an ensemble.
     pub peers: Vec<PeerFacts>,
+    /// Connections to the observers among them, counted since the last reset.
+    pub observers: Vec<PeerFacts>,
     pub configured: Configured,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
@@ -153,6 +165,16 @@ impl Mode {
             Self::Observer => "observer",
             Self::Looking => "looking",
             Self::ReadOnly => "read-only",
+        }
+    }
+
+    /// State of a server of an ensemble, as ZooKeeper's `peer_state` has it.
+    pub const fn peer_state(self) -> &'static str {
+        match self {
+            Self::Leader => "leading - broadcast",
+            Self::Follower => "following - broadcast",
+            Self::Observer => "observing - broadcast",
+            Self::Standalone | Self::Looking | Self::ReadOnly => "looking - election",
         }
     }
 }

@@ -48,23 +48,47 @@ impl<T: Ord> Distinct<T> {
         self.distinct = self.list.len();
     }
 
-    fn count(&mut self) -> usize {
+    pub(super) fn count(&mut self) -> usize {
         self.sort_out();
         self.distinct
     }
+
+    /// How many were added.
+    pub(super) const fn added(&self) -> usize {
+        self.added
+    }
 }
 
-/// Paths that several shards watch count once.
-pub(super) fn summary(mut hashes: Distinct<u64>, mut watching: Distinct<SessionId>) -> String {
-    let total = watching.added;
-    format!("{} connections watching {} paths\nTotal watches:{total}\n", watching.count(), hashes.count())
+/// Numbers of data watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchSummary {
+    pub connections: usize,
+    /// A path that several shards watch counts once.
+    pub paths: usize,
+    pub watches: usize,
 }
 
-pub(super) fn by_session(watched: &[Watched]) -> String {
-    let mut pairs: Vec<(SessionId, &str)> =
-        watched.iter().flat_map(|one| one.watchers.iter().map(|session| (*session, &*one.path))).collect();
+pub(super) fn summary_text(WatchSummary { connections, paths, watches }: WatchSummary) -> String {
+    format!("{connections} connections watching {paths} paths\nTotal watches:{watches}\n")
+}
+
+/// Without doubles: a path may be watched on several shards.
+pub(super) fn by_session(watched: &[Watched]) -> Vec<(SessionId, &str)> {
+    sorted(watched.iter().flat_map(|one| one.watchers.iter().map(|session| (*session, &*one.path))).collect())
+}
+
+/// Without doubles.
+pub(super) fn by_path(watched: &[Watched]) -> Vec<(&str, SessionId)> {
+    sorted(watched.iter().flat_map(|one| one.watchers.iter().map(|session| (&*one.path, *session))).collect())
+}
+
+fn sorted<T: Ord>(mut pairs: Vec<T>) -> Vec<T> {
     pairs.sort_unstable();
     pairs.dedup();
+    pairs
+}
+
+pub(super) fn session_text(pairs: &[(SessionId, &str)]) -> String {
     let mut text = String::new();
     for session in pairs.chunk_by(|one, other| one.0 == other.0) {
         let _ = writeln!(text, "{}", session[0].0);
@@ -76,15 +100,11 @@ pub(super) fn by_session(watched: &[Watched]) -> String {
     text
 }
 
-pub(super) fn by_path(mut watched: Vec<Watched>) -> String {
-    watched.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+pub(super) fn path_text(pairs: &[(&str, SessionId)]) -> String {
     let mut text = String::new();
-    for path in watched.chunk_by(|one, other| one.path == other.path) {
-        let mut sessions: Vec<SessionId> = path.iter().flat_map(|one| one.watchers.iter().copied()).collect();
-        sessions.sort_unstable();
-        sessions.dedup();
-        let _ = writeln!(text, "{}", &*path[0].path);
-        for session in sessions {
+    for path in pairs.chunk_by(|one, other| one.0 == other.0) {
+        let _ = writeln!(text, "{}", path[0].0);
+        for (_, session) in path {
             let _ = writeln!(text, "\t{session}");
         }
     }
@@ -119,9 +139,9 @@ mod tests {
 
     #[test]
     fn lists_as_zookeeper_prints_them() {
-        assert_eq!(by_session(&sample()), "0x10\n\t/a\n0x11\n\t/a\n\t/b\n0x12\n\t/a\n\n");
-        assert_eq!(by_path(sample()), "/a\n\t0x10\n\t0x11\n\t0x12\n/b\n\t0x11\n\n");
-        assert_eq!((by_session(&[]), by_path(Vec::new())), (String::from("\n"), String::from("\n")));
+        assert_eq!(session_text(&by_session(&sample())), "0x10\n\t/a\n0x11\n\t/a\n\t/b\n0x12\n\t/a\n\n");
+        assert_eq!(path_text(&by_path(&sample())), "/a\n\t0x10\n\t0x11\n\t0x12\n/b\n\t0x11\n\n");
+        assert_eq!((session_text(&[]), path_text(&[])), (String::from("\n"), String::from("\n")));
     }
 
     #[test]
@@ -131,10 +151,7 @@ mod tests {
             hashes.add(one.hash);
             one.watchers.iter().for_each(|session| watching.add(*session));
         }
-        assert_eq!(summary(hashes, watching), "3 connections watching 2 paths\nTotal watches:4\n");
-        assert_eq!(
-            summary(Distinct::default(), Distinct::default()),
-            "0 connections watching 0 paths\nTotal watches:0\n"
-        );
+        let summary = WatchSummary { connections: watching.count(), paths: hashes.count(), watches: watching.added() };
+        assert_eq!(summary_text(summary), "3 connections watching 2 paths\nTotal watches:4\n");
     }
 }

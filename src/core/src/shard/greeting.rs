@@ -185,7 +185,7 @@ impl Shard {
                 unreachable!("a connection that attaches waits for nothing else")
             };
             self.buffers.lend(&mut conn.output);
-            self.count_reply(&mut conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true });
+            self.count_reply(&mut conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true }, 0);
             let verdict = self.connected(&mut conn, &Outcome::SessionRefused);
             self.settle(now, conn, verdict, out);
         }

@@ -128,14 +128,15 @@ impl Shard {
 
     /// Answers a write, or a sync, of a read-only session. Everything before it has been answered.
     pub(super) fn refuse_write(&mut self, now: Millis, conn: &mut Conn, what: Answered) -> Served {
-        let zxid = self.view.zxid();
+        let (zxid, begins) = (self.view.zxid(), conn.output.len());
         let closes = what.op == Some(OpCode::CloseSession);
         if closes {
             reply::done(&mut conn.output, what.xid, zxid);
         } else {
             reply::error(&mut conn.output, what.xid, zxid, ErrorCode::NotReadOnly);
         }
-        self.count_reply(conn, now, what);
+        let bytes = conn.output.len() - begins;
+        self.count_reply(conn, now, what, bytes);
         if closes { Err(Close::Done) } else { Ok(()) }
     }
 }

@@ -202,17 +202,25 @@ impl Shard {
     ) {
         self.buffers.lend(&mut conn.output);
         let (zxid, xid) = (self.view.zxid(), what.xid);
+        let begins = conn.output.len();
         if let Some(code) = failed {
             reply::error(&mut conn.output, xid, zxid, code);
         }
+        let mut bytes = conn.output.len() - begins;
         match long {
-            Some(Long::Walk(walk)) if failed.is_none() => walk.reply(&mut conn.output, xid, zxid),
+            Some(Long::Walk(walk)) if failed.is_none() => {
+                walk.reply(&mut conn.output, xid, zxid);
+                bytes = conn.output.len() - begins;
+            }
             Some(Long::List(list)) => {
                 self.lists.retain(|id| *id != conn.id);
                 if let Some((path, hash)) = list.fresh_watch(failed.is_some()) {
                     self.watches.take_back(conn.id, path, hash);
                 }
                 let (reply, events) = list.finish();
+                if failed.is_none() {
+                    bytes = reply.len();
+                }
                 match failed {
                     Some(_) => {}
                     None if conn.unsent() == 0 => (conn.output, conn.sent) = (reply, 0),
@@ -226,7 +234,7 @@ impl Shard {
             conn.allow_unsent();
         }
         conn.blocked = conn.pending.iter().any(Pending::blocks);
-        self.count_reply(conn, now, what);
+        self.count_reply(conn, now, what, bytes);
     }
 
     /// A transaction is about to reach the view: lists under way keep what was, from where the last call ended. False

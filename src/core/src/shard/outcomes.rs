@@ -49,12 +49,14 @@ impl Shard {
                     }
                     conn.blocked = false;
                 }
+                let begins = conn.output.len();
                 reply::outcome(&mut conn.output, xid, txn.zxid, &txn.outcome);
-                self.count_reply(conn, now, Answered { op: Some(op), xid, at, update: true });
+                let bytes = conn.output.len() - begins;
+                self.count_reply(conn, now, Answered { op: Some(op), xid, at, update: true }, bytes);
                 if op == OpCode::CloseSession { Err(Close::Done) } else { Ok(()) }
             }
             Some(Pending::Connect { at }) => {
-                self.count_reply(conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true });
+                self.count_reply(conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true }, 0);
                 self.connected(conn, &txn.outcome)
             }
             other => unreachable!("a command of this connection came back, but {other:?} waits first"),
@@ -72,8 +74,10 @@ impl Shard {
         conn.pending.pop_front();
         conn.blocked = false;
         self.buffers.lend(&mut conn.output);
+        let begins = conn.output.len();
         reply::outcome(&mut conn.output, xid, zxid, outcome);
-        self.count_reply(&mut conn, now, Answered { op: Some(op), xid, at, update: true });
+        let bytes = conn.output.len() - begins;
+        self.count_reply(&mut conn, now, Answered { op: Some(op), xid, at, update: true }, bytes);
         let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
         self.settle(now, conn, verdict, out);
     }
@@ -138,12 +142,13 @@ impl Shard {
                 Some(Pending::Long { xid, op, record, at, .. }) => self.begin_long(now, conn, xid, op, record, at),
                 Some(Pending::Sync { xid, path, at, .. }) => {
                     self.buffers.lend(&mut conn.output);
-                    let zxid = self.view.zxid().wire();
+                    let (zxid, begins) = (self.view.zxid().wire(), conn.output.len());
                     reply::frame(&mut conn.output, |writer| {
                         ReplyHeader::ok(xid, zxid).encode(writer);
                         writer.buffer(path.as_deref());
                     });
-                    self.count_reply(conn, now, Answered { op: Some(OpCode::Sync), xid, at, update: false });
+                    let bytes = conn.output.len() - begins;
+                    self.count_reply(conn, now, Answered { op: Some(OpCode::Sync), xid, at, update: false }, bytes);
                 }
                 other => unreachable!("{other:?} was in front"),
             }

@@ -239,6 +239,13 @@ impl Shard {
         self.count_sent(conn);
     }
 
+    /// A connection that was just accepted uses TLS.
+    pub fn secured(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.is_secured = true;
+        }
+    }
+
     /// The TLS handshake of a connection that was just accepted proved a certificate with this subject. The connection ends if the
     /// subject is longer than identities may be.
     pub fn proved_subject(&mut self, now: Millis, id: ConnId, subject: &str, out: &mut Outputs) {
@@ -287,6 +294,7 @@ impl Shard {
     ) -> Served {
         let mut reader = Reader::new(frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
         self.buffers.lend(&mut conn.output);
+        let begins = conn.output.len();
         let zxid = self.view.zxid();
         let op = OpCode::from_i32(header.op);
         let served = match op {
@@ -337,7 +345,7 @@ impl Shard {
             self.put_off(now, conn, frame, at, why);
             return Ok(());
         }
-        self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false });
+        self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false }, conn.output.len() - begins);
         let unsent = conn.unsent();
         if unsent > self.config.limits.reply_buffer_bytes_soft_max {
             conn.allow_unsent();
@@ -383,8 +391,12 @@ impl Shard {
         op != OpCode::Ping && (late || too_much || self.delay.is_too_much(conn.id))
     }
 
-    /// Counts a reply: a few plain stores, because every read comes by here.
-    pub(super) fn count_reply(&mut self, conn: &mut Conn, now: Millis, what: Answered) {
+    /// Counts a reply of so many bytes, its length word included: a few plain stores, because every read comes by here. Sizes of 0 do
+    /// not count.
+    pub(super) fn count_reply(&mut self, conn: &mut Conn, now: Millis, what: Answered, bytes: usize) {
+        if bytes > 0 {
+            self.statistics.replies.note(bytes - size_of::<i32>());
+        }
         let ms = now.since(what.at);
         conn.counters.replied(what, self.view.zxid(), now, ms);
         self.statistics.sent += 1;

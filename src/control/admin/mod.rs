@@ -1,0 +1,235 @@
+//! HTTP for administration: the commands of ZooKeeper's AdminServer, with metrics and probes beside them.
+//!
+//! On the control thread. A command asks shards and leader as the four-letter command does that shows the same. The commands that
+//! change something need a proof, and are off by default.
+
+mod commands;
+mod json;
+pub(crate) mod proof;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::extract::{Path, Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Router};
+use corral_core::report::is_long;
+use tokio::sync::Semaphore;
+
+use self::commands::{COMMANDS, Command, Kind, failed};
+use self::proof::{Denied, Proofs};
+use super::http::{self, Client};
+use crate::config::Config;
+use crate::config::digests::hash;
+use crate::exit::{ExitCode, Fault};
+use crate::messages::ToControl;
+use crate::runtime::complaint::Complaint;
+
+/// Long answers that are made, or that clients have not taken: one may have 32 MiB of text.
+const LONG_MAX: usize = 2;
+
+/// Settings of the commands.
+pub(crate) struct Settings {
+    /// Path of the commands, without a slash at its end.
+    pub(crate) command_url: String,
+    /// Whether commands that change something are carried out.
+    pub(crate) allow_changes: bool,
+    pub(crate) proofs: Proofs,
+}
+
+impl Settings {
+    /// As it is configured.
+    ///
+    /// # Errors
+    /// A `Config` fault if the file of tokens cannot be used.
+    pub(crate) fn configured(config: &Config) -> Result<Settings, Fault> {
+        let (admin, security) = (&config.admin, &config.security);
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let super_digest = given(&security.super_digest.0).filter(|_| security.digest_scheme);
+        let proofs = Proofs {
+            token_file: Some(admin.token_file.clone()).filter(|path| !path.as_os_str().is_empty()),
+            digest: super_digest.map(|digest| (digest, hash(security.digest_algorithm))),
+            x509_super_user: given(&security.x509_super_user.0),
+        };
+        proofs.check().map_err(|sentence| {
+            let path = admin.token_file.display();
+            Fault::new(ExitCode::Config, format!("admin.token_file: {path}: {sentence}"))
+        })?;
+        Ok(Settings { command_url: admin.command_url.0.clone(), allow_changes: admin.allow_changes, proofs })
+    }
+}
+
+struct Admin {
+    settings: Settings,
+    control: flume::Sender<ToControl>,
+    /// Permits of long answers.
+    long: Arc<Semaphore>,
+    denied: Mutex<Complaint>,
+}
+
+/// The commands, metrics and probes. On a loopback address requests for other hosts are refused.
+pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>, is_loopback: bool) -> Router {
+    let url = settings.command_url.clone();
+    let (long, denied) = (Arc::new(Semaphore::new(LONG_MAX)), Mutex::default());
+    let admin = Arc::new(Admin { settings, control: control.clone(), long, denied });
+    Router::new()
+        .route(&url, get(list))
+        .route(&format!("{url}/"), get(list))
+        .route(&format!("{url}/{{*name}}"), get(command).post(command))
+        .with_state(admin)
+        .merge(http::router(control))
+        .layer(middleware::from_fn_with_state(is_loopback, keep_sites_out))
+}
+
+/// Refuses what another site makes a browser send, and names that an attacker lets point to this host.
+async fn keep_sites_out(State(is_loopback): State<bool>, request: Request, next: Next) -> Response {
+    if is_of_other_site(request.headers(), is_loopback) {
+        return (StatusCode::FORBIDDEN, "requests of other sites are refused\n").into_response();
+    }
+    next.run(request).await
+}
+
+fn is_of_other_site(headers: &HeaderMap, is_loopback: bool) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_cross_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "none" | "same-origin"));
+    is_cross_site || is_loopback && text("host").is_some_and(|host| !is_this_host(host))
+}
+
+/// Whether an authority is an address, or `localhost`.
+fn is_this_host(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    let host = authority.host().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
+}
+
+/// Links to all commands, as ZooKeeper shows them.
+async fn list(State(admin): State<Arc<Admin>>) -> Html<String> {
+    let url = &admin.settings.command_url;
+    let link = |command: &Command| format!("<a href=\"{url}/{0}\">{0}</a>\n<br/>\n", command.name());
+    Html(COMMANDS.iter().map(link).collect())
+}
+
+async fn command(
+    State(admin): State<Arc<Admin>>,
+    Extension(client): Extension<Client>,
+    method: Method,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let Some(command) = Command::named(&name) else {
+        return json(StatusCode::OK, failed(&name, &format!("Unknown command: {name}")));
+    };
+    let fault = match command.kind {
+        Kind::Shows if method == Method::POST => {
+            Some((StatusCode::METHOD_NOT_ALLOWED, "the command shows something; send GET".to_owned()))
+        }
+        Kind::Shows => None,
+        Kind::Changes => admin.deny(command, &client, &headers),
+        Kind::Absent => Some((StatusCode::SERVICE_UNAVAILABLE, "this version does not offer the command".to_owned())),
+    };
+    if let Some((code, error)) = fault {
+        return json(code, failed(command.name(), &error));
+    }
+    match trace_mask(command, &uri) {
+        Ok(mask) => admin.carry_out(command, &client, mask).await,
+        Err(error) => json(StatusCode::OK, failed(command.name(), &error)),
+    }
+}
+
+impl Admin {
+    /// Why a client may not change something; `None` if it may.
+    fn deny(&self, command: &Command, client: &Client, headers: &HeaderMap) -> Option<(StatusCode, String)> {
+        if !self.settings.allow_changes {
+            let error = "the command changes something, and that is off; set admin.allow_changes = true";
+            return Some((StatusCode::FORBIDDEN, error.to_owned()));
+        }
+        let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let (name, address) = (command.name(), client.address);
+        match self.settings.proofs.accept(authorization, client.subject.as_deref()) {
+            Ok(scheme) => {
+                tracing::info!(command = name, %address, scheme, "admin command");
+                None
+            }
+            Err(denied) => {
+                let mut complaint = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(so_far) = complaint.again(Instant::now()) {
+                    tracing::warn!(command = name, %address, so_far, "admin command refused: {denied}");
+                }
+                let code = match denied {
+                    Denied::Missing | Denied::Wrong => StatusCode::UNAUTHORIZED,
+                    Denied::NotAllowed => StatusCode::FORBIDDEN,
+                };
+                Some((code, denied.to_string()))
+            }
+        }
+    }
+
+    async fn carry_out(&self, command: &Command, client: &Client, mask: i64) -> Response {
+        if is_long(command.asks) {
+            let Ok(permit) = Arc::clone(&self.long).acquire_owned().await else { return http::stops() };
+            client.keep(permit);
+        }
+        if command.name() == "observer_connection_stat_reset" && self.control.send(ToControl::ObserversReset).is_err() {
+            return http::stops();
+        }
+        match http::ask(&self.control, command.asks, mask).await {
+            Some(mut gathered) => json(StatusCode::OK, command.answer(&mut gathered)),
+            None => http::stops(),
+        }
+    }
+}
+
+/// The argument of `set_trace_mask`; 0 of other commands. An error is in ZooKeeper's words.
+fn trace_mask(command: &Command, uri: &Uri) -> Result<i64, String> {
+    const NEEDED: &str = "setTraceMask requires long traceMask argument";
+    if command.name() != "set_trace_mask" {
+        return Ok(0);
+    }
+    let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let value = pairs.filter(|(key, _)| *key == "traceMask").map(|(_, value)| value).next_back();
+    let value = value.ok_or_else(|| NEEDED.to_owned())?;
+    value.parse().map_err(|_| format!("{NEEDED}, got {value}"))
+}
+
+fn json(code: StatusCode, body: Vec<u8>) -> Response {
+    (code, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_hosts() {
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]", "192.0.2.1"] {
+            assert!(is_this_host(host), "{host}");
+        }
+        for host in ["example.org", "127.0.0.1.example.org:8080", "localhost.example.org", "", "a b", "user@"] {
+            assert!(!is_this_host(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_of_one_command() {
+        let mut names: Vec<&str> = COMMANDS.iter().flat_map(|command| command.names).copied().collect();
+        assert!(COMMANDS.is_sorted_by_key(|command| command.name()));
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+
+    #[test]
+    fn masks_are_numbers() {
+        let command = Command::named("stmk").expect("it is there");
+        let mask = |query: &str| trace_mask(command, &format!("/commands/stmk{query}").parse().expect("a path"));
+        assert_eq!(mask("?traceMask=306"), Ok(306));
+        assert_eq!(mask("?a=1&traceMask=-1"), Ok(-1));
+        assert!(mask("").is_err_and(|error| error.ends_with("argument")));
+        assert!(mask("?traceMask=x").is_err_and(|error| error.ends_with("argument, got x")));
+    }
+}
