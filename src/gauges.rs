@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use corral_core::ids::Zxid;
 use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, ScrubFacts, Sizes, Timing};
@@ -14,8 +14,8 @@ use corral_engine::{Status, StoredServers};
 /// Counters of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
-    /// Times that a core was stalled long enough for the watchdog to see it.
-    pub(crate) freezes: AtomicU64,
+    /// Stalls of a core that were long enough for the watchdog to see them.
+    pub(crate) freezes: Occurrences,
     /// Place of the present mode in `Mode::ALL`.
     mode: AtomicU8,
     /// Place in `ReconfigStep::ALL`.
@@ -27,7 +27,9 @@ pub(crate) struct Gauges {
     /// Of the log entries that this server proposed.
     proposals: Mutex<Sizes>,
     /// Syncs of the log that took longer than `log.sync_warning_ms`.
-    pub(crate) slow_syncs: AtomicU64,
+    pub(crate) slow_syncs: Occurrences,
+    /// Log entries that are committed and not applied here.
+    lag: AtomicU64,
     /// Times that this server let another lead because its log was stalled.
     pub(crate) slow_disk_transfers: AtomicU64,
     pub(crate) log_entries_kept: AtomicU64,
@@ -80,6 +82,7 @@ impl Gauges {
         self.slow_disk_transfers.store(status.slow_disk_transfers, Ordering::Relaxed);
         self.log_entries_kept.store(status.log_entries_kept, Ordering::Relaxed);
         self.served_snapshot.store(status.served_snapshot, Ordering::Relaxed);
+        self.lag.store(status.lag, Ordering::Relaxed);
         self.leader.store(status.leader.map_or(0, |leader| leader.0), Ordering::Relaxed);
         *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) = status.proposals;
         let number = |obstacle: Option<Obstacle>| obstacle.map_or(0, |one| one as u8);
@@ -143,6 +146,11 @@ impl Gauges {
         Some(self.leader.load(Ordering::Relaxed)).filter(|id| *id > 0)
     }
 
+    /// Log entries that are committed and not applied here, as of the last tick.
+    pub(crate) fn lag(&self) -> u64 {
+        self.lag.load(Ordering::Relaxed)
+    }
+
     /// Sizes of the log entries that this server proposed.
     pub(crate) fn proposals(&self) -> Sizes {
         *self.proposals.lock().unwrap_or_else(PoisonError::into_inner)
@@ -166,9 +174,34 @@ impl Gauges {
     /// `srst`: all but the freezes and the hand-overs, which nobody should lose sight of.
     pub(crate) fn reset(&self) {
         self.refused.store(0, Ordering::Relaxed);
-        self.slow_syncs.store(0, Ordering::Relaxed);
+        self.slow_syncs.count.store(0, Ordering::Relaxed);
         self.syncs.reset();
         self.snapshots.reset();
+    }
+}
+
+/// How often something happened, and when it last did.
+#[derive(Debug, Default)]
+pub(crate) struct Occurrences {
+    count: AtomicU64,
+    /// Unix seconds; 0: never.
+    last_s: AtomicU64,
+}
+
+impl Occurrences {
+    pub(crate) fn note(&self) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.last_s.store(now.as_secs(), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// When it last happened, in Unix seconds; 0: never.
+    pub(crate) fn last_s(&self) -> u64 {
+        self.last_s.load(Ordering::Relaxed)
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use corral_storage::log::{Log, LogError};
 use corral_storage::{MmapDisk, Spare, SpareJob};
 
 use crate::exit::{Ending, ExitCode, Fault};
-use crate::gauges::Stopwatch;
+use crate::gauges::{Occurrences, Stopwatch};
 use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
 
@@ -131,7 +130,7 @@ pub(crate) struct LogKeeper<'a> {
     /// Syncs that take longer are told.
     pub(crate) slow_sync: Duration,
     /// How many took longer.
-    pub(crate) slow_syncs: &'a AtomicU64,
+    pub(crate) slow_syncs: &'a Occurrences,
     pub(crate) syncs: &'a Stopwatch,
     pub(crate) consensus: &'a Post<ToConsensus>,
     /// Whether it was told to stop longer ago than that.
@@ -212,7 +211,7 @@ impl LogKeeper<'_> {
         let took = began.elapsed();
         self.syncs.note(took);
         if took > self.slow_sync {
-            self.slow_syncs.fetch_add(1, Ordering::Relaxed);
+            self.slow_syncs.note();
             tracing::warn!(took_ms = took.as_millis(), "a sync of the log took long; look at the disk");
         }
         let _ = self.consensus.send(Event::Durable(number).into());

@@ -3,7 +3,6 @@
 //! Shards leave records in a queue and never wait. A plain thread, which may block, makes lines of them and writes the file. The queue is
 //! bounded. If it is full, either shards hold the writes of clients, or records are dropped and counted.
 
-mod file;
 mod line;
 
 use std::path::Path;
@@ -16,13 +15,13 @@ use corral_core::audit::{AuditResult, Operation, Record};
 use corral_core::ids::{SessionId, WallMillis};
 use corral_core::report::AuditFacts;
 
-use crate::audit::file::AuditFile;
 use crate::audit::line::Lines;
 use crate::config::Config;
 use crate::config::value::WhenFull;
 use crate::exit::{ExitCode, Fault};
 use crate::runtime::clock::Clock;
 use crate::runtime::complaint::Complaint;
+use crate::runtime::rolling_file::RollingFile;
 use crate::runtime::threads::start_pinned;
 
 /// Bytes of lines after which they are written, whatever else waits.
@@ -113,7 +112,7 @@ impl AuditLog {
             return Ok(None);
         }
         let path = audit.path(&config.server.data_dir);
-        let file = AuditFile::open(path.clone(), audit.file_bytes_max, audit.files_retained)
+        let file = RollingFile::open(path.clone(), audit.file_bytes_max, audit.files_retained, "audit.file_bytes_max")
             .map_err(|error| Fault::new(ExitCode::StorageUnavailable, cannot_be_opened(&path, &error)))?;
         let bytes_max = usize::try_from(audit.queue_bytes_max).unwrap_or(usize::MAX);
         let queue = Arc::new(Queue::new(bytes_max, audit.when_full));
@@ -218,7 +217,7 @@ fn cannot_be_opened(path: &Path, error: &io::Error) -> String {
 /// The thread that writes.
 struct Writer {
     inbox: flume::Receiver<ToWriter>,
-    file: AuditFile,
+    file: RollingFile,
     lines: Lines,
     /// Of the records in `lines`, as counted in the queue.
     bytes: usize,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
+use crate::cli::output;
 use crate::cli::security;
 use crate::cli::serve::ConfigArguments;
 use crate::config::cores::{CorePlan, cpu_list};
@@ -37,10 +38,10 @@ pub(crate) struct Arguments {
 /// A `Config` fault when `serve` would refuse the configuration.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     if arguments.reference {
-        return super::print(&config::reference());
+        return output::print(&config::reference());
     }
     if arguments.template {
-        return super::print(&config::template());
+        return output::print(&config::template());
     }
     let loaded = arguments.config.load()?;
     if arguments.security {
@@ -61,14 +62,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     for warning in loaded.warnings.iter().chain(&plan.warnings) {
         writeln!(text, "# warning: {warning}").expect("a String takes every write");
     }
-    super::print(&text)
+    output::print(&text)
 }
 
 /// Prints the risks of a configuration.
 fn judge(loaded: &Loaded) -> Result<(), Fault> {
     let risks = security::risks(loaded)?;
     if risks.is_empty() {
-        return super::print("no risk found in the configuration; docs/security.md names the others\n");
+        return output::print("no risk found in the configuration; docs/security.md names the others\n");
     }
     let risks: Vec<String> = risks.iter().map(|risk| format!("risk: {risk}")).collect();
     Err(Fault::new(ExitCode::Config, risks.join("\n")))

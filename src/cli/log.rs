@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::Args;
 use corral_storage::{Dump, DumpItem, DumpRecord, MmapDisk, RecordKind, confirm_damage};
 
-use crate::cli::Output;
+use crate::cli::output::Output;
 use crate::data::damage::Damage;
 use crate::exit::{ExitCode, Fault};
 

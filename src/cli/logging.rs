@@ -1,56 +1,145 @@
-//! Logging: one line per event on standard error, written by a thread of its own so that no core waits for a terminal.
+//! Logging: one line per event, written by a thread of its own so that no core waits for a terminal or a disk.
 //!
 //! Set up once on the main thread. Control characters from clients cannot break a line or colour a terminal: they are
 //! escaped. When the reader is slower than the server, lines are dropped and never block.
 
 use std::env;
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{Layer, Registry, reload};
 
-use crate::config::value::LogLevel;
+use crate::config::LogSettings;
+use crate::config::value::{LogFormat, LogLevel};
+use crate::exit::{ExitCode, Fault};
+use crate::runtime::rolling_file::RollingFile;
 
 /// The environment variable that sets a level for each module.
 const LEVELS: &str = "RUST_LOG";
 
-/// Lines that may wait for standard error; more are dropped.
+/// Lines that may wait to be written; more are dropped.
 const LINES_MAX: usize = 16_384;
 
-/// Starts logging for the rest of the process. Dropping the guard writes what still waits. `RUST_LOG`, if it is set and understood,
-/// takes the place of the level, and each line then names its module.
-pub(crate) fn start(level: LogLevel) -> WorkerGuard {
-    let levels = env::var(LEVELS).ok().filter(|levels| !levels.is_empty()).map(|levels| targets(&levels));
-    let (by_module, error) = levels.map_or((None, None), |levels| (levels.as_ref().ok().cloned(), levels.err()));
-    let is_by_module = by_module.is_some();
-    let targets = by_module.unwrap_or_else(|| Targets::new().with_default(filter(level)));
-    let (writer, guard) = NonBlockingBuilder::default()
-        .lossy(true)
-        .buffered_lines_limit(LINES_MAX)
-        .thread_name("log-writer")
-        .finish(io::stderr());
-    let lines = tracing_subscriber::fmt::layer()
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(is_by_module)
-        .with_writer(OneLine(writer))
-        .with_filter(targets);
+/// The log of the process. Dropping it writes the lines that still wait.
+pub(super) struct Log {
+    _writes: WorkerGuard,
+    pub(super) changes: LogChanges,
+}
+
+/// Changes the log while it is written.
+#[derive(Clone)]
+pub(super) struct LogChanges {
+    levels: reload::Handle<Targets, Registry>,
+    /// Whether `RUST_LOG` gives the levels.
+    is_by_variable: bool,
+    reopen: Arc<AtomicBool>,
+}
+
+impl LogChanges {
+    /// The levels of these settings count from now on, unless `RUST_LOG` is set.
+    pub(super) fn set_levels(&self, settings: &LogSettings) {
+        if self.is_by_variable {
+            return tracing::warn!("{LEVELS} is set, and gives the levels of the log until a restart");
+        }
+        let (levels, error) = configured(settings);
+        // The subscriber lives as long as the process.
+        let _ = self.levels.reload(levels);
+        warn(error);
+    }
+
+    /// The next line goes to the file that has the path then.
+    pub(super) fn reopen(&self) {
+        self.reopen.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Starts logging for the rest of the process. `RUST_LOG`, if it is set and understood, takes the place of the levels.
+///
+/// # Errors
+/// A `Config` fault if the file of the log cannot be opened.
+pub(super) fn start(settings: &LogSettings) -> Result<Log, Fault> {
+    let variable = env::var(LEVELS).ok().filter(|levels| !levels.is_empty()).map(|levels| targets(LEVELS, &levels));
+    let (by_variable, wrong) = variable.map_or((None, None), |levels| (levels.as_ref().ok().cloned(), levels.err()));
+    let is_by_variable = by_variable.is_some();
+    let (by_keys, wrong_keys) = configured(settings);
+    let names_modules = is_by_variable || !settings.logging.modules.0.is_empty();
+    let (filter, levels) = reload::Layer::new(by_variable.unwrap_or(by_keys));
+    let logging = &settings.logging;
+    let reopen = Arc::new(AtomicBool::new(false));
+    let is_terminal = logging.file.as_os_str().is_empty() && io::stderr().is_terminal();
+    let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES_MAX).thread_name("log-writer");
+    let (writer, writes) = if logging.file.as_os_str().is_empty() {
+        builder.finish(io::stderr())
+    } else {
+        let (path, key) = (logging.file.clone(), "logging.file_bytes_max");
+        let file = RollingFile::open(path, logging.file_bytes_max, logging.files_retained, key).map_err(|error| {
+            let path = logging.file.display();
+            Fault::new(ExitCode::Config, format!("logging.file: {path}: {error}; name a file that this user may write"))
+        })?;
+        builder.finish(LogFile { file, reopen: Arc::clone(&reopen) })
+    };
+    let lines = tracing_subscriber::fmt::layer().with_target(names_modules).with_writer(OneLine(writer));
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match logging.format {
+        LogFormat::Text => lines.with_ansi(is_terminal).with_filter(filter).boxed(),
+        LogFormat::Json => {
+            let json = lines.with_ansi(false).json().flatten_event(true);
+            json.with_current_span(false).with_span_list(false).with_filter(filter).boxed()
+        }
+    };
     // Fails only if logging was started already; then that one stays.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines));
+    warn(wrong.or(wrong_keys));
+    Ok(Log { _writes: writes, changes: LogChanges { levels, is_by_variable, reopen } })
+}
+
+fn warn(error: Option<String>) {
     if let Some(error) = error {
         tracing::warn!("{error}; server.log_level counts");
     }
-    guard
 }
 
-fn targets(levels: &str) -> Result<Targets, String> {
+/// Levels by the configuration, and the fault of those of modules. These do not count then.
+fn configured(settings: &LogSettings) -> (Targets, Option<String>) {
+    let level = filter(settings.level);
+    match targets("logging.modules", &settings.logging.modules.0.join(",")) {
+        Ok(levels) => (levels.with_default(level), None),
+        Err(error) => (Targets::new().with_default(level), Some(error)),
+    }
+}
+
+fn targets(given_by: &str, levels: &str) -> Result<Targets, String> {
     levels.parse().map_err(|error: ParseError| {
-        let example = "for example RUST_LOG=info,corral_engine=debug";
-        format!("{LEVELS}={levels}: {error}; wanted is a level, or MODULE=LEVEL, with commas, {example}")
+        format!("{given_by}={levels}: {error}; wanted is a level, or MODULE=LEVEL, with commas, for example info,corral_engine=debug")
     })
+}
+
+/// Writes lines to the file of the log, or to standard error while the file cannot be written.
+struct LogFile {
+    file: RollingFile,
+    reopen: Arc<AtomicBool>,
+}
+
+impl Write for LogFile {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        if self.reopen.swap(false, Ordering::Relaxed) {
+            self.file.close();
+        }
+        let mut left = lines.to_vec();
+        if self.file.append(&mut left).is_err() {
+            io::stderr().write_all(&left)?;
+        }
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn filter(level: LogLevel) -> LevelFilter {
@@ -105,11 +194,11 @@ mod tests {
 
     #[test]
     fn levels_are_those_of_modules() {
-        let levels = targets("warn,corral_engine=debug").expect("it is right");
+        let levels = targets(LEVELS, "warn,corral_engine=debug").expect("it is right");
         assert!(levels.would_enable("corral_engine::engine", &tracing::Level::DEBUG));
         assert!(!levels.would_enable("corral::net", &tracing::Level::INFO));
         assert!(levels.would_enable("corral::net", &tracing::Level::WARN));
-        let error = targets("corral_engine=loud").expect_err("there is no such level");
+        let error = targets(LEVELS, "corral_engine=loud").expect_err("there is no such level");
         assert!(error.starts_with("RUST_LOG=corral_engine=loud: "), "{error}");
     }
 

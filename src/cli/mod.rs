@@ -5,10 +5,13 @@
 
 mod bench;
 mod check_config;
+mod health;
 pub(crate) mod log;
 mod logging;
 mod names;
+mod output;
 mod protocol;
+mod reload;
 mod rescue;
 mod security;
 mod serve;
@@ -38,6 +41,7 @@ Next:
   corral check-config --template > corral.toml   a file with every key, to edit
   corral serve --config corral.toml              serve with it
   corral serve --help                            flags that override the file
+  corral health                                  check a running server
   corral bench --op mix                          measure a running server
 ";
 
@@ -54,6 +58,18 @@ Examples:
   corral check-config --template > corral.toml          a file with every key
   corral check-config --config zoo.cfg --security       its risks, with a remedy each
   corral check-config --set limits.connections_max=10   try a value";
+
+const HEALTH_EXAMPLES: &str = "\
+Exit codes, as those of plugins for Nagios:
+  0  OK        every check passes
+  1  WARNING   it serves, and a check needs an operator
+  2  CRITICAL  it accepts no sessions or no writes
+  3  UNKNOWN   it does not answer
+
+Examples:
+  corral health                                         the server of this host
+  corral health 10.0.0.1:8080                           another one
+  corral health https://10.0.0.1:8080 --ca ca.pem       over TLS";
 
 const RESCUE_EXAMPLES: &str = "\
 Examples, with the server stopped:
@@ -86,6 +102,9 @@ enum Command {
     /// Print the effective configuration, where each value came from, and the plan of cores; change nothing
     #[command(after_help = CHECK_CONFIG_EXAMPLES)]
     CheckConfig(check_config::Arguments),
+    /// Ask a running server for its health; print one line
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health(health::Arguments),
     /// Inspect snapshots
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -118,16 +137,17 @@ enum LogCommand {
     Dump(log::Arguments),
 }
 
-/// Reads the process's arguments and runs what they ask for.
+/// Reads the process's arguments and runs what they ask for. Gives the exit code.
 ///
 /// # Errors
 /// The fault of the sub-command. A command line that is not understood leaves the process with the code for usage, and
 /// `--help` or `--version` with success, both from here.
-pub(crate) fn run() -> Result<(), Fault> {
+pub(crate) fn run() -> Result<u8, Fault> {
     let command = Arguments::command().after_help(format!("{EXAMPLES}\n{}", exit::help_text()));
     let matches = command.try_get_matches().unwrap_or_else(|error| error.exit());
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match arguments.command {
+    let done = match arguments.command {
+        Command::Health(arguments) => return health::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
@@ -136,7 +156,8 @@ pub(crate) fn run() -> Result<(), Fault> {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Protocol => protocol::run(),
         Command::Version => version::run(),
-    }
+    };
+    done.map(|()| ExitCode::Ok.number())
 }
 
 /// Writes a fault to standard error, each of its lines with the program's name in front.
@@ -145,59 +166,6 @@ pub(crate) fn print_fault(fault: &Fault) {
     for line in fault.sentence.lines() {
         // Without a standard error there is nobody to tell; the exit code remains.
         let _ = writeln!(stderr, "corral: {line}");
-    }
-}
-
-/// Writes text to standard output.
-fn print(text: &str) -> Result<(), Fault> {
-    let mut out = Output::new();
-    out.write(text)?;
-    out.finish()
-}
-
-/// Buffered standard output. A reader that went away, as in `corral ... | head`, is no fault: the rest is not written.
-struct Output {
-    writer: io::BufWriter<io::StdoutLock<'static>>,
-    open: bool,
-}
-
-impl Output {
-    fn new() -> Output {
-        Output { writer: io::BufWriter::new(io::stdout().lock()), open: true }
-    }
-
-    /// Writes a line; false when nobody reads any more.
-    fn line(&mut self, line: &str) -> Result<bool, Fault> {
-        self.write(line)?;
-        self.write("\n")?;
-        Ok(self.open)
-    }
-
-    fn write(&mut self, text: &str) -> Result<(), Fault> {
-        if !self.open {
-            return Ok(());
-        }
-        let written = self.writer.write_all(text.as_bytes());
-        self.judge(written)
-    }
-
-    fn finish(&mut self) -> Result<(), Fault> {
-        if !self.open {
-            return Ok(());
-        }
-        let flushed = self.writer.flush();
-        self.judge(flushed)
-    }
-
-    fn judge(&mut self, result: io::Result<()>) -> Result<(), Fault> {
-        match result {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.open = false;
-                Ok(())
-            }
-            Err(error) => Err(Fault::new(ExitCode::Internal, format!("standard output cannot be written: {error}"))),
-        }
     }
 }
 

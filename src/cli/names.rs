@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tracing_appender::non_blocking::WorkerGuard;
-
-use crate::cli::logging;
+use crate::cli::logging::{self, Log};
 use crate::config::Refused;
 use crate::control::Signals;
 use crate::exit::{ExitCode, Fault};
@@ -25,7 +23,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 pub(super) fn wait<T: Send + 'static>(
     attempt: impl Fn() -> Result<T, Refused> + Send + Sync + 'static,
     signals: &Signals,
-    logging: &mut Option<WorkerGuard>,
+    logging: &mut Option<Log>,
 ) -> Result<Option<T>, Fault> {
     let failed = |what: &str| Fault::new(ExitCode::Internal, format!("the configuration cannot be read: {what}"));
     let attempt = Arc::new(attempt);
@@ -46,7 +44,9 @@ pub(super) fn wait<T: Send + 'static>(
             Err(refused) if refused.unresolved.is_empty() => return Err(refused.fault),
             Err(refused) => refused,
         };
-        logging.get_or_insert_with(|| logging::start(refused.log_level));
+        if logging.is_none() {
+            *logging = Some(logging::start(&refused.logging)?);
+        }
         for name in refused.unresolved.iter().filter(|name| !awaited.contains(name)) {
             tracing::warn!(
                 name,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use corral_wire::OpCode;
 use corral_wire::op::Kind;
 
+use crate::cli::output;
 use crate::exit::Fault;
 
 const TOOK: &str = "a String takes every write";
@@ -26,7 +27,7 @@ have its connection watch more than `limits.watches_per_connection_max` paths is
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn run() -> Result<(), Fault> {
-    super::print(&page())
+    output::print(&page())
 }
 
 /// The page in Markdown.

@@ -5,7 +5,7 @@ use std::thread;
 
 use clap::Args;
 
-use crate::cli::Output;
+use crate::cli::output::Output;
 use crate::cli::serve::ConfigArguments;
 use crate::exit::Fault;
 use crate::node::rescue::Survivor;

@@ -4,12 +4,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::thread;
 
 use clap::Args;
 use corral_storage::end_on_lost_page;
 
+use crate::cli::reload::Reload;
 use crate::cli::{logging, names};
-use crate::config::{self, Config, Loaded, Override, Refused};
+use crate::config::{self, Config, Loaded, LogSettings, Override, Refused};
 use crate::control::Signals;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::setup;
@@ -71,8 +73,8 @@ impl ConfigArguments {
     /// are checked.
     fn load_to_serve(&self) -> Result<(Loaded, Option<SocketAddr>), Refused> {
         let loaded = config::load_once(self.config.as_deref(), &self.overrides())?;
-        let log_level = loaded.config.server.log_level;
-        setup::check_files(&loaded.config).map_err(|fault| Refused { fault, unresolved: Vec::new(), log_level })?;
+        let logging = Box::new(LogSettings::of(&loaded.config));
+        setup::check_files(&loaded.config).map_err(|fault| Refused { fault, unresolved: Vec::new(), logging })?;
         let address = setup::own_address(&loaded.config)?;
         Ok((loaded, address))
     }
@@ -94,15 +96,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let signals = Signals::take_over()?;
     end_on_lost_page(ExitCode::MappedPageLost.number())
         .map_err(|error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}")))?;
-    let (config, mut logging) = (arguments.config.clone(), None);
-    let Some((loaded, peers_at)) = names::wait(move || config.load_to_serve(), &signals, &mut logging)? else {
-        let _logging = logging.unwrap_or_else(|| logging::start(Config::default().server.log_level));
+    let (config, mut log) = (arguments.config.clone(), None);
+    let Some((loaded, peers_at)) = names::wait(move || config.load_to_serve(), &signals, &mut log)? else {
+        let settings = LogSettings::of(&Config::default());
+        let _log = log.map_or_else(|| logging::start(&settings), Ok)?;
         tracing::info!("stopped before anything was served");
         return Ok(());
     };
     let plan = loaded.core_plan(&preflight::usable_cpus()?)?;
     let Loaded { mut config, warnings, notes, file, .. } = loaded;
-    let _logging = logging.unwrap_or_else(|| logging::start(config.server.log_level));
+    let settings = LogSettings::of(&config);
+    let log = log.map_or_else(|| logging::start(&settings), Ok)?;
     let (version, pid, data_dir) = (VERSION, std::process::id(), config.server.data_dir.display().to_string());
     tracing::info!(version, pid, data_dir, "corral starts");
     if let Some(file) = file {
@@ -116,6 +120,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         tracing::warn!("{warning}");
     }
     config.limits.connections_max = host.connections_max;
+    let again = arguments.config.clone();
+    let load = Box::new(move || again.load().map(|loaded| loaded.config));
+    let mut reload = Reload::new(load, &config, log.changes.clone());
+    let (ask, asked) = flume::bounded(1);
+    let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("no thread can be started: {error}"));
+    let again = move || asked.iter().for_each(|()| reload.run());
+    thread::Builder::new().name("reload".to_owned()).spawn(again).map_err(failed)?;
+    signals.reload_by(move || {
+        let _ = ask.try_send(());
+    });
     if config.has_secrets() {
         preflight::forbid_core_dumps()?;
     }

@@ -11,7 +11,7 @@ use clap::Args;
 use corral_core::digest::{DIGEST_VERSION, read_stored};
 use corral_storage::{MmapDisk, SnapshotError, SnapshotFile, list_snapshots};
 
-use crate::cli::Output;
+use crate::cli::output::Output;
 use crate::exit::{ExitCode, Fault};
 
 /// Arguments of `corral snapshot inspect`.

@@ -13,8 +13,8 @@ use crate::config::cores::CoreRow;
 use crate::config::four_letter::FourLetterCommands;
 use crate::config::members::Members;
 use crate::config::value::{
-    AuditFormat, ClientAuth, ConsensusPlacement, DigestAlgorithm, Field, HIDDEN, Limits, LogLevel, Names, OnClientAddr,
-    Raw, Rejection, Secret, Text, TransportChoice, WhenFull,
+    AuditFormat, ClientAuth, ConsensusPlacement, DigestAlgorithm, Field, HIDDEN, Limits, LogFormat, LogLevel, Names,
+    OnClientAddr, Raw, Rejection, Secret, Text, TransportChoice, WhenFull,
 };
 
 /// One configuration key.
@@ -133,8 +133,21 @@ sections! {
         /// of this server in `ensemble.servers`. If the key is not set there, the file `myid` in the data
         /// directory holds it.
         server_id: u8 = 1, range(1, 254), "";
-        /// How much is logged to standard error.
+        /// How much is logged. SIGHUP reads it again. The environment variable `RUST_LOG` takes its place.
         log_level: LogLevel = LogLevel::Info, NONE, "";
+    }
+    /// The log of the server.
+    logging: Logging {
+        /// Levels of single modules, as `"corral_engine=debug"`. SIGHUP reads them again.
+        modules: Names = Names::default(), NONE, "";
+        /// `text`, or `json` for one object a line.
+        format: LogFormat = LogFormat::Text, NONE, "";
+        /// File of the log. SIGHUP opens it again. Empty = standard error.
+        file: PathBuf = PathBuf::new(), NONE, "";
+        /// Length at which the file becomes `FILE.1`, and another one is begun. 0 = none.
+        file_bytes_max: u64 = 100 * MIB, range(0, 1024 * GIB), "bytes";
+        /// Full files that are kept.
+        files_retained: u16 = 10, range(1, 1000), "";
     }
     /// The servers that answer together. With none or one of them a server runs alone, and the rest of this section
     /// means nothing.

@@ -30,7 +30,7 @@ mod zoo_tls;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub(crate) use keys::{Config, Tls as TlsSection};
+pub(crate) use keys::{Config, Logging, Tls as TlsSection};
 pub(crate) use problem::Source;
 pub(crate) use reference::{effective, reference, template};
 pub(crate) use value::TransportChoice;
@@ -50,6 +50,19 @@ const HOLD_ELECTIONS: u32 = 20;
 const FRAMES_PER_SEGMENT_MIN: u64 = 4;
 /// Heartbeats of an idle executor that are missed before the watchdog takes it for frozen, at least (decision 7).
 const HEARTBEATS_MISSED: u32 = 5;
+
+/// Settings of the log.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LogSettings {
+    pub(crate) level: LogLevel,
+    pub(crate) logging: Logging,
+}
+
+impl LogSettings {
+    pub(crate) fn of(config: &Config) -> LogSettings {
+        LogSettings { level: config.server.log_level, logging: config.logging.clone() }
+    }
+}
 
 /// What the command line sets, by key; applied after the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +141,7 @@ pub(crate) struct Refused {
     /// Host names of this server that do not resolve, if nothing else is wrong: a later try may succeed.
     pub(crate) unresolved: Vec<String>,
     /// As configured.
-    pub(crate) log_level: LogLevel,
+    pub(crate) logging: Box<LogSettings>,
 }
 
 /// As [`load_once`], for callers that do not wait for names.
@@ -150,7 +163,7 @@ pub(crate) fn load_once(file: Option<&Path>, overrides: &[Override]) -> Result<L
         let text = read_text(path).map_err(|error| Refused {
             fault: Fault::new(ExitCode::Config, format!("{error}; name a readable file")),
             unresolved: Vec::new(),
-            log_level: draft.config.server.log_level,
+            logging: Box::new(LogSettings::of(&draft.config)),
         })?;
         format = detect(path, &text);
         match format {
@@ -337,7 +350,7 @@ fn finish(mut draft: Draft) -> Result<Loaded, Refused> {
         unresolved.dedup();
     }
     let fault = Fault::new(ExitCode::Config, lines.join("\n"));
-    Err(Refused { fault, unresolved, log_level: draft.config.server.log_level })
+    Err(Refused { fault, unresolved, logging: Box::new(LogSettings::of(&draft.config)) })
 }
 
 /// The line of a place such as `corral.toml:12`, for sorting.

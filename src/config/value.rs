@@ -439,6 +439,16 @@ word_choice! {
 }
 
 word_choice! {
+    /// The lines of the log.
+    LogFormat {
+        /// Time, level, text and fields.
+        Text = "text",
+        /// A JSON object each.
+        Json = "json",
+    }
+}
+
+word_choice! {
     /// Policy for an audit log that is not written fast enough.
     WhenFull {
         /// Writes of clients wait.

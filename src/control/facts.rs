@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use corral_core::ids::WallMillis;
 use corral_core::report::{Configured, Moment, PeerFacts, ServerFacts};
 use corral_core::servers::{Role, Servers};
-use corral_storage::{MmapDisk, list_snapshots};
 use corral_wire::fourletter::FourLetter;
 
+use super::space::{Space, newest_snapshot};
 use crate::audit::AuditLog;
 use crate::config::{self, Config};
 use crate::gauges::Gauges;
@@ -38,6 +38,7 @@ pub(crate) struct Facts {
     connections: Option<Arc<PeerConnections>>,
     certificates: Vec<Box<dyn Certificates>>,
     audit: Option<AuditLog>,
+    space: Space,
     /// All keys of the configuration.
     settings: Vec<(&'static str, String)>,
     /// Counters of the connections to observers at the last `orst`.
@@ -73,6 +74,7 @@ impl Facts {
         let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
         let settings = config::values(config);
         let observers_reset = Vec::new();
+        let space = Space::new(&data_dir, &log_dir, config.log.segment_bytes);
         Facts {
             clock,
             started,
@@ -83,9 +85,15 @@ impl Facts {
             connections,
             certificates,
             audit,
+            space,
             settings,
             observers_reset,
         }
+    }
+
+    /// The directories.
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -135,7 +143,7 @@ impl Facts {
             trace_mask,
             leader: self.gauges.leader(),
             proposals: self.gauges.proposals(),
-            slow_syncs: self.gauges.slow_syncs.load(Ordering::Relaxed),
+            slow_syncs: self.gauges.slow_syncs.count(),
             configured: Configured {
                 client_port: self.gauges.client_port.load(Ordering::Relaxed),
                 secure_client_port: Some(self.gauges.secure_port.load(Ordering::Relaxed)).filter(|port| *port > 0),
@@ -149,7 +157,8 @@ impl Facts {
                 facts.configured.data_dir_bytes = bytes_below(&self.data_dir);
                 facts.configured.log_dir_bytes = bytes_below(&self.log_dir);
                 if command == FourLetter::Conf {
-                    facts.last_snapshot = newest_snapshot(&self.data_dir);
+                    facts.last_snapshot =
+                        newest_snapshot(&self.data_dir).map(|(newest, meta)| (newest.zxid, meta.mtime()));
                     facts.settings.clone_from(&self.settings);
                     let members = facts.configured.members.as_ref();
                     facts.observers = members.map(|(servers, _)| self.observers(servers)).unwrap_or_default();
@@ -161,7 +170,11 @@ impl Facts {
                 (facts.open_files, facts.open_files_max) = open_files();
                 facts.resident_bytes = Memory::now().used;
                 facts.cpu_ten_thousandths = cpu_ten_thousandths();
-                facts.freezes = self.gauges.freezes.load(Ordering::Relaxed);
+                facts.freezes = self.gauges.freezes.count();
+                facts.last_freeze_s = self.gauges.freezes.last_s();
+                facts.last_slow_sync_s = self.gauges.slow_syncs.last_s();
+                facts.lag = self.gauges.lag();
+                facts.spaces = self.space.look();
                 facts.slow_disk_transfers = self.gauges.slow_disk_transfers.load(Ordering::Relaxed);
                 facts.log_entries_kept = self.gauges.log_entries_kept.load(Ordering::Relaxed);
                 facts.digest_mismatches = self.gauges.digest_mismatches.load(Ordering::Relaxed);
@@ -180,12 +193,6 @@ impl Facts {
         }
         facts
     }
-}
-
-/// Zxid and time of the newest snapshot file.
-fn newest_snapshot(data_dir: &Path) -> Option<(u64, i64)> {
-    let newest = list_snapshots(&MmapDisk::open_read_only(data_dir).ok()?).ok()?.into_iter().next()?;
-    Some((newest.zxid, fs::metadata(data_dir.join(newest.file)).ok()?.mtime()))
 }
 
 fn peer(stats: PeerStats) -> PeerFacts {

@@ -5,7 +5,9 @@ mod facts;
 pub(crate) mod http;
 mod prometheus;
 mod responder;
+pub(crate) mod service;
 mod signals;
+mod space;
 
 use std::io;
 
@@ -15,6 +17,7 @@ use crate::messages::ToControl;
 pub(crate) use facts::Facts;
 use http::Endpoint;
 pub(crate) use responder::Responder;
+use service::Service;
 pub(crate) use signals::Signals;
 
 /// Where HTTP is served.
@@ -31,9 +34,11 @@ pub(crate) fn run(
     responder: Responder,
     (control, inbox): (flume::Sender<ToControl>, flume::Receiver<ToControl>),
     Endpoints { metrics, admin }: Endpoints,
+    service: Service,
 ) -> io::Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
+        tokio::spawn(service.run());
         if let Some(endpoint) = metrics {
             tokio::spawn(endpoint.serve(http::router(control.clone())));
         }

@@ -12,6 +12,7 @@ use corral_engine::Event;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals as Handlers;
 
+use super::service;
 use crate::exit::{ExitCode, Fault};
 use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
@@ -104,6 +105,7 @@ impl Signals {
 
 impl Heard {
     fn stop(&self) {
+        service::stopping();
         self.first_stop.get_or_init(Instant::now);
         self.stops.fetch_add(1, Ordering::SeqCst);
         self.pass_on(Event::Stop);

@@ -41,6 +41,7 @@ use crate::config::cores::{CorePlan, ExecutorPlan};
 use crate::config::users;
 use crate::config::value::OnClientAddr;
 use crate::control::http::{Endpoint, EndpointTls, Listener};
+use crate::control::service::Service;
 use crate::control::{self, Endpoints, Facts, Responder, Signals, admin};
 use crate::data::lenders::Lenders;
 use crate::descriptors::{self, HTTP_CONNECTIONS_MAX};
@@ -346,7 +347,7 @@ fn start_threads(
         exit: Duration::from_millis(u64::from(context.config.runtime.watchdog_exit_ms)),
     };
     let (pulses, gauges, endings) = (boxes.pulses.1.clone(), Arc::clone(&context.gauges), boxes.endings.0.clone());
-    let watch = move || watchdog::run(limits, &pulses, &gauges.freezes, &endings);
+    let watch = move || watchdog::run(limits, &pulses, &|| gauges.freezes.note(), &endings);
     start_pinned("watchdog", plan.control_cpu, watch)?;
 
     if context.connections.is_some() {
@@ -442,6 +443,7 @@ fn start_control(context: &Arc<Context>, plan: &CorePlan, http: Option<Socket>) 
         certificates,
         context.audit.clone(),
     );
+    let service = Service { gauges: Arc::clone(&context.gauges), space: facts.space().clone() };
     let responder = Responder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
     let (mailbox, endings) = (boxes.control.clone(), boxes.endings.0.clone());
     let metrics = match http.zip(config.metrics.http_addr) {
@@ -466,7 +468,7 @@ fn start_control(context: &Arc<Context>, plan: &CorePlan, http: Option<Socket>) 
     };
     let endpoints = Endpoints { metrics, admin };
     let run = move || {
-        if let Err(error) = control::run(responder, mailbox, endpoints) {
+        if let Err(error) = control::run(responder, mailbox, endpoints, service) {
             let sentence = format!("the control thread cannot start: {error}");
             let _ = endings.send(Ending::Failed(Fault::new(ExitCode::Internal, sentence)));
         }

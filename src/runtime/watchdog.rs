@@ -85,11 +85,11 @@ struct Watched {
     told: Option<u64>,
 }
 
-/// Watches the pulses that come in until the sender of pulses is gone. `freezes` counts each stall.
+/// Watches the pulses that come in until the sender of pulses is gone. Each stall is noted.
 pub(crate) fn run(
     limits: Limits,
     pulses: &flume::Receiver<Arc<Pulse>>,
-    freezes: &AtomicU64,
+    note_stall: &dyn Fn(),
     endings: &flume::Sender<Ending>,
 ) {
     let signal_flag = Arc::new(AtomicBool::new(false));
@@ -115,7 +115,7 @@ pub(crate) fn run(
         }
         watched.retain(|one| !one.pulse.ended.load(Ordering::Acquire));
         for one in &mut watched {
-            if let Some(fault) = look(one, limits, freezes) {
+            if let Some(fault) = look(one, limits, note_stall) {
                 let _ = endings.send(Ending::Failed(fault));
                 return;
             }
@@ -123,7 +123,7 @@ pub(crate) fn run(
     }
 }
 
-fn look(one: &mut Watched, limits: Limits, freezes: &AtomicU64) -> Option<Fault> {
+fn look(one: &mut Watched, limits: Limits, note_stall: &dyn Fn()) -> Option<Fault> {
     let heartbeats = one.pulse.heartbeats.load(Ordering::Relaxed);
     let still = one.since.elapsed();
     let name = &one.pulse.name;
@@ -145,7 +145,7 @@ fn look(one: &mut Watched, limits: Limits, freezes: &AtomicU64) -> Option<Fault>
     let thread = Thread::look_at(one.pulse.tid);
     let own = thread.own_time(still, &before);
     if one.signals == 0 {
-        freezes.fetch_add(1, Ordering::Relaxed);
+        note_stall();
         // A busy host has many cores wait for a CPU; each other stall is worth a line.
         let told = one.stalls.again(Instant::now());
         one.told = if own < limits.frozen { told } else { Some(one.stalls.count()) };

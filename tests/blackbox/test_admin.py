@@ -3,12 +3,13 @@
 import contextlib
 import socket
 import ssl
+import subprocess
 
 import pytest
 
 from support import http
 from support.expect import equal
-from support.server import Corral
+from support.server import Corral, binary
 from support.wait import free_port, wait_until
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -183,6 +184,9 @@ def test_a_certificate_is_a_proof(shards, authority, certificate):
             equal(http.ask(f"{server.https}/commands/ruok", context=context).status, 200)
             answer = http.ask(f"{server.https}/commands/srst", headers={"Authorization": "x509"}, context=context)
             equal(answer.status, status)
+        command = [binary(), "health", server.https, "--ca", authority.directory / "first.pem", "--cert", certificate]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        assert (run.returncode, run.stdout.split()[0]) in ((0, "OK"), (1, "WARNING")), run
     finally:
         server.dispose()
 

@@ -11,13 +11,15 @@ import pytest
 from support import REPOSITORY, http
 from support.client import four_letter_command, words_table
 from support.expect import equal
-from support.server import Corral
+from support.server import Corral, binary
 from support.wait import free_port, wait_until
 
 LIMIT_S = 60
 SAMPLE = re.compile(r"([a-z_]+)(\{[a-z_]+=\"[^\"]*\"\})? (-?[0-9.e+]+)")
+# Checks that a busy host may fail at any time.
+BY_THE_HOST = {"disk-space-left", "sync-latency", "executor-stalls"}
 # They differ between any two looks.
-MOVING = ("uptime", "num_alive_connections", "packets_", "open_file_descriptor_count", "process_", "bytes_received_count", "response_bytes")
+MOVING = ("log_dir_free", "data_dir_free", "uptime", "num_alive_connections", "packets_", "open_file_descriptor_count", "process_", "bytes_received_count", "response_bytes")
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +95,34 @@ def probe(url, path):
 
 
 def test_a_healthy_server_passes_every_probe(server):
-    for path in ("/livez", "/readyz", "/healthz", "/readyz?x=1"):
+    for path in ("/livez", "/readyz", "/readyz?x=1"):
         equal(probe(server.url, path), (200, ["ok"]), path)
     checks = ["leader", "serving", "disk-space"]
     equal(probe(server.url, "/readyz?verbose"), (200, [*(f"[+]{name} ok" for name in checks), "readyz check passed"]))
-    checks += ["data", "certificates"]
-    equal(probe(server.url, "/healthz?verbose"), (200, [*(f"[+]{name} ok" for name in checks), "healthz check passed"]))
+    status, lines = probe(server.url, "/healthz?verbose")
+    checks += ["disk-space-left", "applied-lag", "sync-latency", "executor-stalls", "data", "certificates"]
+    equal([line[3:].split()[0] for line in lines[:-1]], checks)
+    failed = {line[3:].split()[0] for line in lines if line.startswith("[-]")}
+    assert failed <= BY_THE_HOST, lines
+    equal((status, lines[-1]), (503, "healthz check failed") if failed else (200, "healthz check passed"))
+    code, line = health(server.http)
+    assert (code, line.split()[0]) in ((0, "OK"), (1, "WARNING")), line
+
+
+def health(address, *flags):
+    """Exit code and output of `corral health`."""
+    run = subprocess.run([binary(), "health", "%s:%s" % address, *flags], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    return run.returncode, run.stdout or run.stderr
+
+
+def test_health_of_what_is_no_server():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = silent.getsockname()
+        code, line = health(address, "--timeout", "1")
+        equal((code, line.split(": ", 1)[1]), (3, "no answer within 1 s\n"))
+    code, line = health(address)
+    assert code == 3 and line.startswith("UNKNOWN 127.0.0.1:") and "not reached: connection refused" in line, line
+    equal(health(("ftp://x", "1"))[0], 2)
 
 
 def test_a_server_without_a_leader_is_alive_but_not_ready(shards):
@@ -113,6 +137,8 @@ def test_a_server_without_a_leader_is_alive_but_not_ready(shards):
         equal(probe(url, "/livez"), (200, ["ok"]))
         status, lines = probe(url, "/readyz")
         equal((status, lines[0].split(":")[0], lines[2:]), (503, "[-]leader failed", ["[+]disk-space ok", "readyz check failed"]))
+        code, line = health(("127.0.0.1", ports[3]))
+        assert code == 2 and line.startswith(f"CRITICAL 127.0.0.1:{ports[3]}: leader failed: "), line
     finally:
         alone.dispose()
 

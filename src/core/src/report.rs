@@ -31,7 +31,9 @@ pub(crate) use counters::Answered;
 pub use counters::{ConnCounters, Latency, Sizes, Statistics};
 pub use metrics::{Kind, METRICS, Metric, Origin, Sample, Summary, Value};
 pub use obstacle::Obstacle;
-pub use process::{AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing};
+pub use process::{
+    AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, SpaceFacts, Timing,
+};
 pub use watches::WatchSummary;
 
 /// Sums over one shard, or over all of them.

@@ -205,6 +205,8 @@ pub struct Status {
     pub log_entries_kept: u64,
     /// Log index of the snapshot that is served; 0: it is not a file.
     pub served_snapshot: u64,
+    /// Log entries that are committed and not applied here, as of the last tick.
+    pub lag: u64,
     /// The leader, if this server of an ensemble knows one.
     pub leader: Option<NodeId>,
     /// Sizes of the log entries that this server proposed.
@@ -224,6 +226,7 @@ impl Status {
             quorum: None,
             reconfig: ReconfigStep::default(),
             served_snapshot,
+            lag: 0,
             leader: None,
             proposals: Sizes::default(),
         }

@@ -543,6 +543,7 @@ impl Peers {
         out: &mut Outbox,
     ) {
         out.status.quorum = Some(self.census.count(now, self.election, replica.raft(), &self.wanted));
+        out.status.lag = replica.raft().commit().0.saturating_sub(replica.applied().0);
         out.status.log_entries_kept = replica.raft().followers().log_entries_kept();
         let state = ServerState {
             stopping,

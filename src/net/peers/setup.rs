@@ -13,7 +13,7 @@ use corral_peer::Secrets;
 use crate::config::file::read_private;
 use crate::config::members::Member;
 use crate::config::value::{Secret, resolve};
-use crate::config::{Config, Refused};
+use crate::config::{Config, LogSettings, Refused};
 use crate::exit::{ExitCode, Fault};
 use crate::net::listen::listen;
 use crate::net::peers::dial::{EXPOSED, exposes};
@@ -35,7 +35,11 @@ pub(crate) fn own_address(config: &Config) -> Result<Option<SocketAddr>, Refused
         let sentence =
             format!("ensemble.servers: {}; {}, or set ensemble.peer_addr", rejection.reason, rejection.remedy);
         let unresolved = rejection.unresolved.into_iter().collect();
-        Refused { fault: Fault::new(ExitCode::Config, sentence), unresolved, log_level: config.server.log_level }
+        Refused {
+            fault: Fault::new(ExitCode::Config, sentence),
+            unresolved,
+            logging: Box::new(LogSettings::of(config)),
+        }
     })
 }
 

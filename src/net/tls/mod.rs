@@ -11,11 +11,15 @@ pub(crate) mod subject;
 use std::fs::metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
-use rustls::CertificateError;
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
+
+use stores::KeyAndChain;
 
 pub(crate) const DAY_S: i64 = 86_400;
 
@@ -43,6 +47,22 @@ pub(crate) fn expiry(chain: &[CertificateDer<'_>]) -> Option<i64> {
 pub(crate) fn expired(what: &str, path: &Path, expires: Option<i64>) -> Option<String> {
     let past = unix_time() - expires?;
     (past >= 0).then(|| format!("{}: the {what} expired {} days ago; renew it", path.display(), past / DAY_S))
+}
+
+/// Settings of a client that trusts the authorities in a file, with the certificate and key of another.
+///
+/// # Errors
+/// A sentence that names the file, the cause and the remedy.
+pub(crate) fn outgoing(authorities: &Path, certificate: Option<&Path>) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(stores::read_trust_store(authorities, "")?);
+    let provider = Arc::new(default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| format!("TLS cannot be used: {error}"))?.with_root_certificates(roots);
+    let Some(path) = certificate else { return Ok(builder.with_no_client_auth()) };
+    let KeyAndChain { chain, key } = stores::read_key_store(path, "")?;
+    let unusable = |error: rustls::Error| format!("{} cannot be used: {}", path.display(), key_fault(&error));
+    builder.with_client_auth_cert(chain, key).map_err(unusable)
 }
 
 /// Now, in seconds since 1970.

@@ -1,6 +1,6 @@
 //! Checks of a server's health, for probes.
 
-use super::{Gathered, Mode};
+use super::{Gathered, Mode, SpaceFacts};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,17 +15,47 @@ pub struct Check {
     pub is_for_readiness: bool,
 }
 
+/// A server that lags by more log entries answers reads from an old state.
+const LAG_ENTRIES_MAX: u64 = 10_000;
+/// A stall or a slow sync is a fault for so long.
+const RECENT_S: i64 = 60;
+
 /// All checks, if this was gathered for [`FourLetter::Mntr`](corral_wire::fourletter::FourLetter::Mntr).
 pub fn checks(gathered: &Gathered) -> Vec<Check> {
     let facts = &gathered.facts;
+    let now_s = gathered.moment.wall.0.div_euclid(1000);
     let check = |name, is_for_readiness, fault: Option<String>| Check { name, fault, is_for_readiness };
     let knows_leader = !matches!(facts.mode, Mode::Looking | Mode::ReadOnly);
-    let expired_s = facts.certificate_expires.map_or(-1, |at| gathered.moment.wall.0.div_euclid(1000) - at);
+    let expired_s = facts.certificate_expires.map_or(-1, |at| now_s - at);
     let fault = |is_fault: bool, sentence: &str| is_fault.then(|| String::from(sentence));
+    let is_recent = |at_s: u64| at_s > 0 && now_s - at_s.cast_signed() < RECENT_S;
     Vec::from([
         check("leader", true, fault(!knows_leader, "no server leads, as far as this one knows; start the others")),
         check("serving", true, facts.obstacle.map(|obstacle| String::from(obstacle.sentence()))),
         check("disk-space", true, fault(facts.stalled, "the log or a snapshot has no space; free space")),
+        check("disk-space-left", false, facts.spaces.iter().find(|space| space.is_low()).map(left)),
+        check(
+            "applied-lag",
+            false,
+            (facts.lag > LAG_ENTRIES_MAX)
+                .then(|| format!("{} committed log entries are not applied; look at CPU and load", facts.lag)),
+        ),
+        check(
+            "sync-latency",
+            false,
+            fault(
+                is_recent(facts.last_slow_sync_s),
+                "a sync of the log took longer than log.sync_warning_ms in the last minute; look at the disk",
+            ),
+        ),
+        check(
+            "executor-stalls",
+            false,
+            fault(
+                is_recent(facts.last_freeze_s),
+                "an executor stalled in the last minute; look at the log, and give the server more CPU",
+            ),
+        ),
         check(
             "data",
             false,
@@ -37,6 +67,14 @@ pub fn checks(gathered: &Gathered) -> Vec<Check> {
             (expired_s >= 0).then(|| format!("a certificate expired {} days ago; renew it", expired_s / 86_400)),
         ),
     ])
+}
+
+fn left(space: &SpaceFacts) -> String {
+    let (free, needed) = (space.free_bytes >> 20, space.needed_bytes >> 20);
+    format!(
+        "{} has {free} MiB left, and the next log segments and snapshots need {needed} MiB; free space",
+        space.directory
+    )
 }
 
 #[cfg(test)]
@@ -57,6 +95,13 @@ mod tests {
         assert_eq!(failed(ServerFacts { mode: Mode::Looking, ..well() }), ["leader"]);
         assert_eq!(failed(ServerFacts { obstacle: Some(Obstacle::NoData), ..well() }), ["serving"]);
         assert_eq!(failed(ServerFacts { stalled: true, ..well() }), ["disk-space"]);
+        let space = SpaceFacts { needed_bytes: 2 << 30, free_bytes: 1 << 30, ..SpaceFacts::default() };
+        assert_eq!(failed(ServerFacts { spaces: alloc::vec![space], ..well() }), ["disk-space-left"]);
+        assert_eq!(failed(ServerFacts { lag: LAG_ENTRIES_MAX + 1, ..well() }), ["applied-lag"]);
+        let now_s = 1_800_000_000;
+        assert_eq!(failed(ServerFacts { last_slow_sync_s: now_s - 59, ..well() }), ["sync-latency"]);
+        assert_eq!(failed(ServerFacts { last_freeze_s: now_s, ..well() }), ["executor-stalls"]);
+        assert!(failed(ServerFacts { last_slow_sync_s: now_s - 60, last_freeze_s: 1, ..well() }).is_empty());
         assert_eq!(
             failed(ServerFacts { scrub: ScrubFacts { heals: true, ..ScrubFacts::default() }, ..well() }),
             ["data"]

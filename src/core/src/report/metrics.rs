@@ -317,6 +317,12 @@ pub const METRICS: &[Metric] = &[
     server(ZooKeeper, Gauge, "synced_observers", "of a leader: the same, of observers", |k| {
         of_leader(k, |quorum| quorum.synced_observers)
     }),
+    server(Corral, Gauge, "apply_lag", "log entries that are committed and that this server has not applied", |k| {
+        k.facts.lag.into()
+    }),
+    server(Corral, Counter, "slow_syncs", "syncs of the log that took longer than `log.sync_warning_ms`", |k| {
+        k.facts.slow_syncs.into()
+    }),
     server(Corral, Counter, "watchdog_freezes", "stalls of an executor", |k| k.facts.freezes.into()),
     server(
         Corral,
@@ -337,6 +343,15 @@ pub const METRICS: &[Metric] = &[
     }),
     server(Corral, Gauge, "disk_full", "1 while the log, or a snapshot of another server, has no space", |k| {
         k.facts.stalled.into()
+    }),
+    server(Corral, Gauge, "log_dir_free_bytes", "bytes left in the file system of the log", |k| {
+        k.facts.spaces.first().map(|space| space.free_bytes).into()
+    }),
+    server(Corral, Gauge, "data_dir_free_bytes", "bytes left in the file system of the snapshots", |k| {
+        k.facts.spaces.last().map(|space| space.free_bytes).into()
+    }),
+    server(Corral, Gauge, "disk_space_low", "1 while the next log segments and snapshots have no room", |k| {
+        k.facts.spaces.iter().any(super::SpaceFacts::is_low).into()
     }),
     server(Corral, Gauge, "serving", "1 while the server accepts sessions and writes", |k| serves(k).into()),
     server(Corral, Text, "not_serving_reason", "why it does not, or none", |k| {

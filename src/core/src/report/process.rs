@@ -30,6 +30,11 @@ pub struct ServerFacts {
     pub resident_bytes: u64,
     /// How often a core was stalled long enough for the watchdog to see it.
     pub freezes: u64,
+    /// When it last was, and when a sync of the log last took too long, in Unix seconds; 0: never.
+    pub last_freeze_s: u64,
+    pub last_slow_sync_s: u64,
+    /// Log entries that are committed and not applied here.
+    pub lag: u64,
     /// How often this server let another lead because its log was stalled.
     pub slow_disk_transfers: u64,
     /// Log entries kept for servers that receive an older snapshot than the newest.
@@ -70,8 +75,26 @@ pub struct ServerFacts {
     /// Connections to the observers among them, counted since the last reset.
     pub observers: Vec<PeerFacts>,
     pub configured: Configured,
+    /// Of the directory of the log first, and of that of the snapshots if it is another one.
+    pub spaces: Vec<SpaceFacts>,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
+}
+
+/// Of the file system of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpaceFacts {
+    pub directory: String,
+    pub free_bytes: u64,
+    /// For the next log segments and snapshots there.
+    pub needed_bytes: u64,
+}
+
+impl SpaceFacts {
+    /// Whether the next log segments and snapshots have no room.
+    pub const fn is_low(&self) -> bool {
+        self.free_bytes < self.needed_bytes
+    }
 }
 
 /// Of the audit log.

@@ -1,4 +1,4 @@
-//! The file of the audit log, and its predecessors, which have numbers.
+//! A file of lines, and its predecessors, which have numbers: of the audit log, or of the log.
 //!
 //! For the thread that writes it. Every call leaves whole lines in the file.
 
@@ -8,37 +8,39 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The file that is written now, if it is open.
-pub(super) struct AuditFile {
+pub(crate) struct RollingFile {
     path: PathBuf,
     /// At this length another file begins; 0: at none.
     bytes_max: u64,
     /// Predecessors that are kept.
     retained: u16,
+    /// The key of the configuration that gives `bytes_max`.
+    key: &'static str,
     /// With its length.
     open: Option<(File, u64)>,
 }
 
-impl AuditFile {
+impl RollingFile {
     /// Opens the file. It and its directory are made if they are missing, for their owner alone.
     ///
     /// # Errors
     /// When it cannot be opened, or is no regular file.
-    pub(super) fn open(path: PathBuf, bytes_max: u64, retained: u16) -> io::Result<AuditFile> {
+    pub(crate) fn open(path: PathBuf, bytes_max: u64, retained: u16, key: &'static str) -> io::Result<RollingFile> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        let mut file = AuditFile { path, bytes_max, retained, open: None };
+        let mut file = RollingFile { path, bytes_max, retained, key, open: None };
         file.opened()?;
         file.check_directory()?;
         Ok(file)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The next line goes to the file that has the path then.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.open = None;
     }
 
@@ -46,7 +48,7 @@ impl AuditFile {
     ///
     /// # Errors
     /// When the rest cannot be written. It may be tried again.
-    pub(super) fn append(&mut self, lines: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn append(&mut self, lines: &mut Vec<u8>) -> io::Result<()> {
         while !lines.is_empty() {
             let whole = lines.len();
             let bytes_max = self.bytes_max;
@@ -81,7 +83,8 @@ impl AuditFile {
         let may_rename = access(parent.unwrap_or(Path::new(".")), Access::WRITE_OK | Access::EXEC_OK);
         match may_rename {
             Err(error) if self.bytes_max > 0 => Err(io::Error::other(format!(
-                "full files cannot be renamed in its directory ({error}); give the right to write there, or set audit.file_bytes_max = 0"
+                "full files cannot be renamed in its directory ({error}); give the right to write there, or set {} = 0",
+                self.key
             ))),
             _ => Ok(()),
         }
@@ -142,6 +145,8 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
 mod tests {
     use super::*;
 
+    const KEY: &str = "audit.file_bytes_max";
+
     fn texts(path: &Path) -> Vec<String> {
         let numbered = (0..5).map(|number| if number == 0 { String::new() } else { format!(".{number}") });
         let paths = numbered.map(|end| PathBuf::from(format!("{}{end}", path.display())));
@@ -152,7 +157,7 @@ mod tests {
     fn full_files_are_numbered_and_the_oldest_goes() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let path = dir.path().join("audit.log");
-        let mut file = AuditFile::open(path.clone(), 8, 2).expect("the directory is writable");
+        let mut file = RollingFile::open(path.clone(), 8, 2, KEY).expect("the directory is writable");
         let mut append = |text: &str| {
             let mut lines = text.as_bytes().to_vec();
             file.append(&mut lines).expect("the directory is writable");
@@ -169,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let path = dir.path().join("audit.log");
         fs::write(&path, "whole\ncut").expect("the directory is writable");
-        let mut file = AuditFile::open(path.clone(), 0, 1).expect("the directory is writable");
+        let mut file = RollingFile::open(path.clone(), 0, 1, KEY).expect("the directory is writable");
         file.append(&mut b"next\n".to_vec()).expect("the directory is writable");
         assert_eq!(texts(&path), ["whole\ncut\nnext\n"]);
     }
@@ -178,7 +183,7 @@ mod tests {
     fn a_file_that_was_moved_away_is_made_anew_after_it_is_closed() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let path = dir.path().join("audit.log");
-        let mut file = AuditFile::open(path.clone(), 0, 1).expect("the directory is writable");
+        let mut file = RollingFile::open(path.clone(), 0, 1, KEY).expect("the directory is writable");
         file.append(&mut b"one\n".to_vec()).expect("the directory is writable");
         fs::rename(&path, dir.path().join("audit.log.1")).expect("it is there");
         file.close();
@@ -189,9 +194,9 @@ mod tests {
     #[test]
     fn only_a_regular_file_is_written() {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        assert!(AuditFile::open(dir.path().to_owned(), 0, 1).is_err());
+        assert!(RollingFile::open(dir.path().to_owned(), 0, 1, KEY).is_err());
         let pipe = dir.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the directory is writable");
-        assert!(AuditFile::open(pipe, 0, 1).is_err());
+        assert!(RollingFile::open(pipe, 0, 1, KEY).is_err());
     }
 }

@@ -1,0 +1,60 @@
+//! Standard output of the sub-commands.
+//!
+//! The main thread only.
+
+use std::io::{self, Write as _};
+
+use crate::exit::{ExitCode, Fault};
+
+/// Writes text to standard output.
+pub(super) fn print(text: &str) -> Result<(), Fault> {
+    let mut out = Output::new();
+    out.write(text)?;
+    out.finish()
+}
+
+/// Buffered standard output. A reader that went away, as in `corral ... | head`, is no fault: the rest is not written.
+pub(super) struct Output {
+    writer: io::BufWriter<io::StdoutLock<'static>>,
+    open: bool,
+}
+
+impl Output {
+    pub(super) fn new() -> Output {
+        Output { writer: io::BufWriter::new(io::stdout().lock()), open: true }
+    }
+
+    /// Writes a line; false when nobody reads any more.
+    pub(super) fn line(&mut self, line: &str) -> Result<bool, Fault> {
+        self.write(line)?;
+        self.write("\n")?;
+        Ok(self.open)
+    }
+
+    pub(super) fn write(&mut self, text: &str) -> Result<(), Fault> {
+        if !self.open {
+            return Ok(());
+        }
+        let written = self.writer.write_all(text.as_bytes());
+        self.judge(written)
+    }
+
+    pub(super) fn finish(&mut self) -> Result<(), Fault> {
+        if !self.open {
+            return Ok(());
+        }
+        let flushed = self.writer.flush();
+        self.judge(flushed)
+    }
+
+    fn judge(&mut self, result: io::Result<()>) -> Result<(), Fault> {
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.open = false;
+                Ok(())
+            }
+            Err(error) => Err(Fault::new(ExitCode::Internal, format!("standard output cannot be written: {error}"))),
+        }
+    }
+}
