@@ -20,7 +20,7 @@ use corral_core::audit::Record;
 use corral_core::change::AppliedBatch;
 use corral_core::coordinator::Flow;
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::shard::{Outputs, Question, Shard};
+use corral_core::shard::{Outputs, Question, Shard, SlowRequest};
 use corral_engine::Garbage;
 use glommio::timer::Timer;
 
@@ -40,6 +40,8 @@ use crate::runtime::turn::Turn;
 const PROPOSAL_BYTES_MAX: usize = 256 * 1024;
 /// Lines for connections that ended.
 const LINES_PER_SECOND: u32 = 100;
+/// Of slow requests.
+const SLOW_LINES_PER_SECOND: u32 = 10;
 /// Messages taken from the mailbox in one turn.
 const MAILBOX_BATCH: usize = 16;
 /// How often sessions heard from are reported.
@@ -86,6 +88,7 @@ pub(crate) struct ShardActor {
     draining: Cell<bool>,
     /// Of closed connections.
     lines: RefCell<Allowance>,
+    slow_lines: RefCell<Allowance>,
     /// If this shard's ring serves the listener.
     acceptor: RefCell<Option<SharedAcceptor>>,
     channels: ShardChannels,
@@ -115,6 +118,7 @@ impl ShardActor {
             syncs: RefCell::new(Vec::new()),
             draining: Cell::new(false),
             lines: RefCell::new(Allowance::of(LINES_PER_SECOND)),
+            slow_lines: RefCell::new(Allowance::of(SLOW_LINES_PER_SECOND)),
             acceptor: RefCell::default(),
             channels,
             clock,
@@ -246,12 +250,24 @@ impl ShardActor {
                 break;
             }
         }
+        self.log_slow_requests();
         self.close_some();
         self.pass_on_proposals();
         if self.goes_on()
             && let Some(waker) = self.walker.take()
         {
             waker.wake();
+        }
+    }
+
+    fn log_slow_requests(&self) {
+        let (slow, left_out) = self.shard.borrow_mut().take_slow();
+        let mut lines = self.slow_lines.borrow_mut();
+        lines.leave_out(left_out);
+        for SlowRequest { ms, operation, session, address, xid, zxid } in slow {
+            if let Some(left_out) = lines.line(self.clock.now().0) {
+                tracing::info!(took_ms = ms, operation, %session, %address, xid, %zxid, left_out, "slow request");
+            }
         }
     }
 

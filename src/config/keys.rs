@@ -142,6 +142,8 @@ sections! {
         modules: Names = Names::default(), NONE, "";
         /// `text`, or `json` for one object a line.
         format: LogFormat = LogFormat::Text, NONE, "";
+        /// Requests that take as long from their receipt to their reply are logged. 0 = none.
+        slow_request_ms: u32 = 1000, range(0, 3_600_000), "ms";
         /// File of the log. SIGHUP opens it again. Empty = standard error.
         file: PathBuf = PathBuf::new(), NONE, "";
         /// Length at which the file becomes `FILE.1`, and another one is begun. 0 = none.

@@ -39,6 +39,7 @@ pub(super) fn configured(config: &Config, shards: usize) -> ShardConfig {
             .map(|name| AnySaslUser::named(name)),
         allow_sasl_failed: security.allow_sasl_failed_clients,
         audit: config.audit.enabled,
+        slow_request_ms: Some(config.logging.slow_request_ms).filter(|ms| *ms > 0).map_or(u64::MAX, u64::from),
         keeper_extensions: features.keeper_extensions,
         read_only: ensemble.read_only,
         linearizable: ensemble.linearizable_reads,

@@ -46,6 +46,11 @@ impl Allowance {
         Allowance { lines_per_second, second: 0, lines: 0, left_out: 0 }
     }
 
+    /// So many more are left out.
+    pub(crate) fn leave_out(&mut self, count: u64) {
+        self.left_out += count;
+    }
+
     /// A line more at `now_ms`: `None` if it is to be left out, else how many were left out since the last one that was not.
     pub(crate) fn line(&mut self, now_ms: u64) -> Option<u64> {
         if self.second != now_ms / 1000 {

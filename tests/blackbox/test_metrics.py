@@ -1,6 +1,7 @@
 """Metrics by HTTP, as Prometheus collects them: the same as those of mntr."""
 
 import contextlib
+import json
 import re
 import shutil
 import socket
@@ -75,17 +76,29 @@ def test_metrics_are_those_of_mntr(server):
     equal(samples["watch_count"], 1.0)
 
 
-def test_alert_rules_are_about_metrics_of_the_table():
-    rules = REPOSITORY / "configs/prometheus-alerts.yml"
+def unknown_metrics(expressions, words):
+    """Names in these expressions that are neither metrics nor such words."""
     table = (REPOSITORY / "docs/metrics.md").read_text()
     known = {name + end for name in re.findall(r"^\| `[^`]+` \| `(\w+)`", table, re.M) for end in ("", "_sum", "_count")}
-    words = "and or by time rate increase count vector job zookeeper up leader standalone".split()
+    named = set(re.findall(r"[a-z_]{2,}", " ".join(expressions)))
+    return named - known - set(words.split())
+
+
+def test_alert_rules_are_about_metrics_of_the_table():
+    rules = REPOSITORY / "configs/prometheus-alerts.yml"
     expressions = re.findall(r"^ +expr: (.*)", rules.read_text(), re.M)
     assert len(expressions) > 10
-    named = set(re.findall(r"[a-z_]{2,}", " ".join(expressions)))
-    equal(named - known - set(words), set(), "no metrics")
+    words = "and or by time rate increase count vector job zookeeper up leader standalone"
+    equal(unknown_metrics(expressions, words), set(), "no metrics")
     if shutil.which("promtool"):
         subprocess.run(["promtool", "check", "rules", rules], check=True, timeout=LIMIT_S)
+
+
+def test_the_dashboard_is_about_metrics_of_the_table():
+    dashboard = json.loads((REPOSITORY / "configs/grafana-dashboard.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    assert len(expressions) > 25
+    equal(unknown_metrics(expressions, "rate max by or time job instance __rate_interval"), set(), "no metrics")
 
 
 def probe(url, path):

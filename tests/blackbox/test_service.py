@@ -125,3 +125,20 @@ def test_a_log_that_is_moved_away_is_begun_anew(configured):
     server.write(f'[server]\nlog_level = "debug"\n[logging]\nfile = "{path}"\n')
     server.hang_up()
     wait_until(lambda: path.exists() and "these keys count from now on" in path.read_text(), "the next line is in the new file")
+
+
+def test_a_slow_request_is_logged_with_its_client(shards):
+    server = Corral(shards, settings={"logging.slow_request_ms": 1})
+    try:
+        server.start()
+        with server.client() as client:
+
+            def is_logged():
+                client.set("/zookeeper", b"")
+                lines = [line for line in server.log().splitlines() if "slow request" in line and 'operation="SETD"' in line]
+                return lines and lines[0]
+
+            line = wait_until(is_logged, "a write takes a millisecond")
+            assert f"session=0x{client.session_id:x} address=127.0.0.1:{client.socket.getsockname()[1]} " in line, line
+    finally:
+        server.dispose()

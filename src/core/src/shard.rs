@@ -18,6 +18,7 @@ mod memory;
 mod outcomes;
 mod proposal_flow;
 mod requests;
+mod slow;
 mod warm;
 
 use crate::audit::{self, Draft, Record};
@@ -52,6 +53,8 @@ use hashbrown::HashMap;
 use input::Round;
 use memory::{SlowHolders, Wanting};
 use proposal_flow::ProposalFlow;
+pub use slow::SlowRequest;
+use slow::SlowRequests;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 /// Things that are dropped somewhere else: freeing a million entries would stop this core.
@@ -179,6 +182,7 @@ pub struct Shard {
     underway: Vec<ConnId>,
     /// Of them, what the audit log is to say.
     audited_later: Vec<(ConnId, Box<Draft>)>,
+    slow: SlowRequests,
     heard: Vec<ConnId>,
     /// Heard from before the last tick, each once: when they are still not heard from again, they are idle.
     cooling: VecDeque<ConnId>,
@@ -244,6 +248,7 @@ impl Shard {
             delay: Delay::default(),
             underway: Vec::new(),
             audited_later: Vec::new(),
+            slow: SlowRequests::default(),
             heard: Vec::new(),
             cooling: VecDeque::new(),
             heard_and_ended: Vec::new(),

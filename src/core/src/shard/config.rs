@@ -48,6 +48,8 @@ pub struct ShardConfig {
     pub keeper_extensions: bool,
     /// Whether records of the audit log are made of writes, see [`Outputs::audited`](crate::shard::Outputs::audited).
     pub audit: bool,
+    /// Requests that take as long are kept for the log, see [`Shard::take_slow`](crate::shard::Shard::take_slow).
+    pub slow_request_ms: u64,
     /// Whether clients that ask for it may read while there is no leader.
     pub read_only: bool,
     /// Whether every read waits until the leader has confirmed how far it must see.
@@ -78,6 +80,7 @@ impl Default for ShardConfig {
             nonce_key: [0; 16],
             keeper_extensions: false,
             audit: false,
+            slow_request_ms: u64::MAX,
             read_only: false,
             linearizable: false,
             limits: ShardLimits::default(),

@@ -3,6 +3,7 @@
 use super::flow::InFlight;
 use super::memory::Wanting;
 use super::outcomes::frame_weight;
+use super::slow::SlowRequest;
 use super::{Outputs, Served, Shard};
 use crate::acl::{self, AnySaslUser};
 use crate::audit::Draft;
@@ -402,6 +403,15 @@ impl Shard {
         self.statistics.sent += 1;
         let latency = if what.update { &mut self.statistics.updates } else { &mut self.statistics.reads };
         latency.note(ms);
+        if ms >= self.config.slow_request_ms {
+            self.slow.note(conn, what, self.view.zxid(), ms);
+        }
+    }
+
+    /// Requests that took [`ShardConfig::slow_request_ms`](crate::shard::ShardConfig::slow_request_ms) since the last call, and the number
+    /// of further ones.
+    pub fn take_slow(&mut self) -> (Vec<SlowRequest>, u64) {
+        self.slow.take()
     }
 
     /// Counts a reply that tells nothing of how fast this server is.

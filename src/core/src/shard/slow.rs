@@ -1,0 +1,82 @@
+//! Requests that took long, for the log.
+//!
+//! Plain values of one core: the driver takes them after each call.
+
+use crate::conn::Conn;
+use crate::ids::{SessionId, Zxid};
+use crate::report::Answered;
+use alloc::vec::Vec;
+use core::mem;
+use core::net::SocketAddr;
+
+/// Requests that are kept for the driver. More are counted.
+const KEPT_MAX: usize = 16;
+
+/// A request that took long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowRequest {
+    /// From its receipt to its reply.
+    pub ms: u64,
+    /// ZooKeeper's short name of the operation.
+    pub operation: &'static str,
+    pub session: SessionId,
+    pub address: SocketAddr,
+    pub xid: i32,
+    /// Of the reply.
+    pub zxid: Zxid,
+}
+
+/// Requests that took long since the driver asked last.
+#[derive(Debug, Default)]
+pub(crate) struct SlowRequests {
+    kept: Vec<SlowRequest>,
+    left_out: u64,
+}
+
+impl SlowRequests {
+    #[cold]
+    pub(super) fn note(&mut self, conn: &Conn, what: Answered, zxid: Zxid, ms: u64) {
+        if self.kept.len() >= KEPT_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let operation = what.op.map_or("NA", corral_wire::OpCode::lop);
+        let (session, address) = (conn.session, conn.peer);
+        self.kept.push(SlowRequest { ms, operation, session, address, xid: what.xid, zxid });
+    }
+
+    /// Gives them, and the number of further ones.
+    pub(super) fn take(&mut self) -> (Vec<SlowRequest>, u64) {
+        (mem::take(&mut self.kept), mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ids::{Millis, SessionId};
+    use crate::report::Answered;
+    use crate::shard::tests::shard;
+    use alloc::vec::Vec;
+    use corral_wire::OpCode;
+
+    #[test]
+    fn slow_requests_are_kept_to_a_limit() {
+        let mut shard = shard();
+        shard.config.slow_request_ms = 5;
+        let id = shard.accepted(Millis(0), "10.0.0.1:7".parse().expect("an address"), [0; 16]);
+        let mut conn = shard.conns.take(id).expect("it is there");
+        conn.session = SessionId(9);
+        let mut answer = |xid, at| {
+            let what = Answered { op: Some(OpCode::SetData), xid, at: Millis(at), update: true };
+            shard.count_reply(&mut conn, Millis(10), what, 20);
+        };
+        (0..20).for_each(|xid| answer(xid, 5));
+        answer(99, 6);
+        let (kept, left_out) = shard.take_slow();
+        assert_eq!((kept.len(), left_out), (16, 4));
+        let first = kept[0];
+        assert_eq!((first.ms, first.operation, first.session, first.xid), (5, "SETD", SessionId(9), 0));
+        assert_eq!(first.address.port(), 7);
+        assert_eq!(shard.take_slow(), (Vec::new(), 0));
+    }
+}
