@@ -15,6 +15,7 @@ use corral_storage::{MmapDisk, Spare, SpareJob};
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::{Occurrences, Stopwatch};
 use crate::messages::ToConsensus;
+use crate::runtime::clock::whole_ms;
 use crate::runtime::mailbox::Post;
 
 /// Quiet time after which the last records get their watermark and the next segment is prepared.
@@ -212,7 +213,7 @@ impl LogKeeper<'_> {
         self.syncs.note(took);
         if took > self.slow_sync {
             self.slow_syncs.note();
-            tracing::warn!(took_ms = took.as_millis(), "a sync of the log took long; look at the disk");
+            tracing::warn!(took_ms = whole_ms(took), "a sync of the log took long; look at the disk");
         }
         let _ = self.consensus.send(Event::Durable(number).into());
         Ok(())
@@ -238,7 +239,7 @@ impl LogKeeper<'_> {
                 other => {
                     if said.is_some() {
                         tracing::info!(
-                            waited_ms = began.elapsed().as_millis(),
+                            waited_ms = whole_ms(began.elapsed()),
                             "the log has what it needs: writes go on"
                         );
                         let _ = self.consensus.send(Event::LogFull(false).into());

@@ -23,6 +23,7 @@ use crate::data::lenders::Lenders;
 use crate::data::quarantine::put_file_aside;
 use crate::gauges::Gauges;
 use crate::messages::ToConsensus;
+use crate::runtime::clock::whole_ms;
 use crate::runtime::mailbox::Post;
 use crate::runtime::threads::lower_priority;
 
@@ -129,7 +130,7 @@ impl Scrubber {
             );
             return;
         }
-        let took_ms = started.elapsed().as_millis();
+        let took_ms = whole_ms(started.elapsed());
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         self.gauges.scrubbed_at_s.store(now_s, Ordering::Relaxed);
         tracing::info!(bytes, damaged, took_ms, "scrub complete");

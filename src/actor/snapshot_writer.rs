@@ -20,6 +20,7 @@ use crate::data::lenders::Lenders;
 use crate::data::snapshots::{SECTION_META, SECTION_NODES, load};
 use crate::gauges::Stopwatch;
 use crate::messages::{ToConsensus, ToWriter};
+use crate::runtime::clock::whole_ms;
 use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::Post;
 use crate::runtime::memory;
@@ -281,7 +282,7 @@ pub(crate) fn write(
     let log_from = retire(disk, settings, (zxid.0, index)).map_err(NotWritten::failed)?;
     let took = started.elapsed();
     snapshots.note(took);
-    let took_ms = took.as_millis();
+    let took_ms = whole_ms(took);
     tracing::info!(file = %name.file, %zxid, nodes = stats.nodes, bytes, took_ms, "snapshot written");
     Ok(WrittenSnapshot { snapshot: snapshot.snapshot, bytes: snapshot.bytes, index, term, log_from })
 }

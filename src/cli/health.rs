@@ -27,6 +27,8 @@ use crate::net::tls::outgoing;
 /// Of an answer.
 const BODY_BYTES_MAX: usize = 64 << 10;
 const PORT: u16 = 8080;
+/// Characters of the line behind the server.
+const TEXT_MAX: usize = 2000;
 
 /// Arguments of `corral health`.
 #[derive(Args)]
@@ -73,7 +75,8 @@ impl fmt::Display for Health {
 /// # Errors
 /// If the arguments cannot be used.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
-    let usage = |sentence: String| Fault::new(ExitCode::Usage, sentence);
+    // Its number is that of UNKNOWN.
+    let usage = |sentence: String| Fault::new(ExitCode::Config, sentence);
     let target = Target::parse(&arguments.server).map_err(usage)?;
     let tls = if target.is_https {
         let remedy = || "https needs --ca FILE, the authorities of the server's certificate".to_owned();
@@ -95,6 +98,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         Ok(Err(reason)) => (Health::Unknown, reason),
         Err(_) => (Health::Unknown, format!("no answer within {seconds} s")),
     };
+    // The server is not trusted with the terminal.
+    let text: String = text.chars().map(|one| if one.is_control() { '?' } else { one }).take(TEXT_MAX).collect();
     output::print(&format!("{health} {}: {text}\n", target.shown()))?;
     Ok(health as u8)
 }
@@ -107,14 +112,17 @@ fn judge((ready, failing): &Answer, (healthy, checks): &Answer) -> (Health, Stri
     let of = |text: &str, mark: &str| -> Vec<String> {
         text.lines().filter_map(|line| line.strip_prefix(mark)).map(str::to_owned).collect()
     };
-    let faults = |text: &str| of(text, "[-]").join("; ");
+    let faults = |text: &str| of(text, "[-]").join(" | ");
     let names = || of(checks, "[+]").iter().map(|line| line.trim_end_matches(" ok").to_owned()).collect::<Vec<_>>();
     match (*ready, *healthy) {
         (200, 200) => (Health::Ok, format!("{} are well", names().join(", "))),
         (200, 503) if !faults(checks).is_empty() => (Health::Warning, faults(checks)),
         (503, _) if !faults(failing).is_empty() => (Health::Critical, faults(failing)),
         (503, _) => (Health::Critical, failing.trim().to_owned()),
-        (code, _) => (Health::Unknown, format!("the answer has status {code}; is it the admin address of corral?")),
+        (code, _) => {
+            let first = failing.lines().next().unwrap_or_default();
+            (Health::Unknown, format!("the answer has status {code}: {first}; is it the admin address of corral?"))
+        }
     }
 }
 
@@ -158,10 +166,9 @@ impl Target {
 }
 
 async fn ask(target: &Target, tls: Option<Arc<rustls::ClientConfig>>, path: &str) -> Result<Answer, String> {
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(|error| {
-        let reason = error.kind();
-        format!("not reached: {reason}; start the server, or give its admin.http_addr")
-    })?;
+    let stream = TcpStream::connect((target.host.as_str(), target.port))
+        .await
+        .map_err(|error| format!("not reached: {error}; start the server, or give its admin.http_addr"))?;
     let Some(config) = tls else { return request(stream, target, path).await };
     let name =
         ServerName::try_from(target.host.clone()).map_err(|_| "the host is no name of a certificate".to_owned())?;
@@ -175,8 +182,10 @@ async fn request(
     target: &Target,
     path: &str,
 ) -> Result<Answer, String> {
-    let failed =
-        |error: hyper::Error| format!("the answer is no HTTP: {error}; is it the admin address, with TLS or without?");
+    let failed = |error: hyper::Error| {
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        format!("no answer by HTTP: {cause}; check the address, https, and --cert if the server asks for certificates")
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let connection = tokio::spawn(connection);
     let request = Request::get(path).header("host", target.shown()).body(Empty::<Bytes>::new());
@@ -214,7 +223,7 @@ mod tests {
         let down = (503, "[-]leader failed: none leads\n[-]serving failed: none\nreadyz check failed\n".to_owned());
         assert_eq!(judge(&well, &well), (Health::Ok, "leader, serving are well".to_owned()));
         assert_eq!(judge(&well, &needy), (Health::Warning, "data failed: it differs; look".to_owned()));
-        let expect = "leader failed: none leads; serving failed: none";
+        let expect = "leader failed: none leads | serving failed: none";
         assert_eq!(judge(&down, &down), (Health::Critical, expect.to_owned()));
         assert_eq!(
             judge(&(503, "the server stops\n".to_owned()), &needy),

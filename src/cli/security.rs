@@ -96,8 +96,8 @@ fn clients(config: &Config, risks: &mut Vec<String>) {
     let admin = &config.admin;
     if admin.enabled && is_open(admin.http_addr) && admin.client_auth != ClientAuth::Need {
         risks.push(format!(
-            "admin.http_addr: {} shows sessions, paths and addresses to every host that reaches it; set admin.client_auth = \"need\", or \
-             listen on 127.0.0.1",
+            "admin.http_addr: {} shows sessions, paths and addresses to every host that reaches it; set admin.tls = \"only\" and \
+             admin.client_auth = \"need\", or listen on 127.0.0.1",
             admin.http_addr
         ));
     }
@@ -154,6 +154,7 @@ fn files(loaded: &Loaded, risks: &mut Vec<String>) {
         &ensemble.tls_ca_password_file,
         &security.sasl_jaas_file,
         &security.sasl_users_file,
+        &loaded.config.admin.token_file,
     ];
     let mut seen: Vec<&Path> = Vec::new();
     for path in configuration.into_iter().chain(held.into_iter().map(|path| path.as_path())) {

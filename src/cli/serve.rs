@@ -9,8 +9,9 @@ use std::thread;
 use clap::Args;
 use corral_storage::end_on_lost_page;
 
+use crate::cli::logging::{self, Log};
+use crate::cli::names;
 use crate::cli::reload::Reload;
-use crate::cli::{logging, names};
 use crate::config::{self, Config, Loaded, LogSettings, Override, Refused};
 use crate::control::Signals;
 use crate::exit::{ExitCode, Fault};
@@ -112,6 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     if let Some(file) = file {
         tracing::info!(file = %file.display(), "configuration read");
     }
+    reload_at_sighup(arguments.config.clone(), &config, &log, &signals)?;
     let host = preflight::check(&config, &plan)?;
     for note in &notes {
         tracing::info!("{note}");
@@ -120,9 +122,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         tracing::warn!("{warning}");
     }
     config.limits.connections_max = host.connections_max;
-    let again = arguments.config.clone();
-    let load = Box::new(move || again.load().map(|loaded| loaded.config));
-    let mut reload = Reload::new(load, &config, log.changes.clone());
+    if config.has_secrets() {
+        preflight::forbid_core_dumps()?;
+    }
+    node::run(config, &plan, peers_at, &signals)
+}
+
+/// From here on SIGHUP has the configuration read again, and compared with this one.
+fn reload_at_sighup(arguments: ConfigArguments, config: &Config, log: &Log, signals: &Signals) -> Result<(), Fault> {
+    let load = Box::new(move || arguments.load().map(|loaded| loaded.config));
+    let mut reload = Reload::new(load, config, log.changes.clone());
     let (ask, asked) = flume::bounded(1);
     let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("no thread can be started: {error}"));
     let again = move || asked.iter().for_each(|()| reload.run());
@@ -130,8 +139,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     signals.reload_by(move || {
         let _ = ask.try_send(());
     });
-    if config.has_secrets() {
-        preflight::forbid_core_dumps()?;
-    }
-    node::run(config, &plan, peers_at, &signals)
+    Ok(())
 }

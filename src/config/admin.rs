@@ -61,7 +61,7 @@ pub(crate) fn check(draft: &mut Draft) {
     let tls = tls(&config);
     if let Some(tls) = &tls {
         if is_empty(&tls.key_store) {
-            let remedy = "name the file of this server's key and certificate in tls.key_store";
+            let remedy = "name the file of this server's key and certificate in tls.key_store, or one file in ensemble.tls_cert and ensemble.tls_key";
             problem("admin.tls", "no key store is named", remedy);
         }
         if *client_auth != ClientAuth::None && is_empty(&tls.trust_store) {

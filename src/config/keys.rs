@@ -138,7 +138,7 @@ sections! {
     }
     /// The log of the server.
     logging: Logging {
-        /// Levels of single modules, as `"corral_engine=debug"`. SIGHUP reads them again.
+        /// Levels of single modules, as `"corral::net=debug"`. SIGHUP reads them again.
         modules: Names = Names::default(), NONE, "";
         /// `text`, or `json` for one object a line.
         format: LogFormat = LogFormat::Text, NONE, "";

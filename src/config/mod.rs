@@ -267,6 +267,10 @@ fn check(draft: &mut Draft) {
     if config.server.data_dir.as_os_str().is_empty() {
         contradiction(draft, "server.data_dir", "the path is empty".to_owned(), "name a directory");
     }
+    if let Some(wrong) = config.logging.modules.0.iter().find(|one| !is_module_level(one)) {
+        let reason = format!("{:?} is no level of a module", problem::shortened(wrong));
+        contradiction(draft, "logging.modules", reason, "give MODULE=LEVEL, such as \"corral::net=debug\"");
+    }
     if config.sessions.timeout_min_ms > config.sessions.timeout_max_ms {
         let reason = format!(
             "{} is above sessions.timeout_max_ms = {}",
@@ -325,6 +329,15 @@ fn check(draft: &mut Draft) {
         );
         contradiction(draft, "runtime.watchdog_exit_ms", reason, "raise it, or lower the other");
     }
+}
+
+/// Whether this is `MODULE=LEVEL`, as in `corral::net=debug`.
+fn is_module_level(text: &str) -> bool {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":_-".contains(&byte))
+    };
+    text.split_once('=').is_some_and(|(module, level)| is_name(module) && LEVELS.contains(&level))
 }
 
 fn contradiction(draft: &mut Draft, path: &'static str, reason: String, remedy: &str) {

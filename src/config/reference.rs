@@ -130,7 +130,13 @@ fn zoo_section(page: &mut String) {
     zoo_demands(page);
     zoo_ensemble_section(page);
     let listed = |wanted: Rule| {
-        let names = ZOO_KEYS.iter().filter(|(_, rule)| *rule == wanted).map(|(name, _)| format!("`{name}`"));
+        let rest = |name: &str| {
+            let has_others =
+                |prefix: &str| ZOO_KEYS.iter().any(|(other, _)| *other != name && other.starts_with(prefix));
+            if name.strip_suffix('*').is_some_and(has_others) { "other " } else { "" }
+        };
+        let of_rule = ZOO_KEYS.iter().filter(|(_, rule)| *rule == wanted);
+        let names = of_rule.map(|(name, _)| format!("{}`{name}`", rest(name)));
         names.collect::<Vec<_>>().join(", ")
     };
     write!(

@@ -90,12 +90,7 @@ async fn listen_at(address: SocketAddr, key: &str) -> TcpListener {
             Ok(socket.into())
         });
         let error = match listened {
-            Ok(listener) => {
-                if tries > LISTEN_TRIES {
-                    tracing::info!(%address, "admin HTTP is served");
-                }
-                return listener;
-            }
+            Ok(listener) => return listener,
             Err(error) => error,
         };
         tries = tries.saturating_add(1);
@@ -119,6 +114,8 @@ pub(crate) struct EndpointTls {
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,
+    /// Whether it uses TLS.
+    pub(super) is_secured: bool,
     /// Subject of its certificate, if it proved one.
     pub(super) subject: Option<Arc<str>>,
     permit: Arc<OnceLock<OwnedSemaphorePermit>>,
@@ -148,7 +145,10 @@ impl Endpoint {
     /// # Errors
     /// If tokio cannot take the listener.
     pub(super) async fn serve(self, router: Router) -> io::Result<()> {
-        let listener = self.listener.open().await?;
+        let (listener, tls) = (self.listener.open().await?, self.tls.is_some());
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, tls, "HTTP is served");
+        }
         let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(self.connections_max);
         loop {
             let (stream, address) = match listener.accept().await {
@@ -173,7 +173,7 @@ impl Endpoint {
 }
 
 async fn connection(stream: TcpStream, address: SocketAddr, tls: Option<EndpointTls>, router: Router) {
-    let mut client = Client { address, subject: None, permit: Arc::default() };
+    let mut client = Client { address, is_secured: false, subject: None, permit: Arc::default() };
     let Some(EndpointTls { certificates, serves_plaintext }) = tls else {
         return request(stream, &client, router).await;
     };
@@ -187,6 +187,7 @@ async fn connection(stream: TcpStream, address: SocketAddr, tls: Option<Endpoint
     }
     if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, TlsAcceptor::from(certificates.config()).accept(stream)).await {
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        client.is_secured = true;
         client.subject = chain.first().and_then(|first| subject(first)).map(Arc::from);
         request(stream, &client, router).await;
     }

@@ -112,11 +112,7 @@ impl Heard {
     }
 
     fn reload(&self) {
-        let reloads = self.reloads();
-        if reloads.is_empty() {
-            tracing::info!("SIGHUP: this server has no file that could be read or opened again");
-        }
-        reloads.iter().for_each(|reload| reload());
+        self.reloads().iter().for_each(|reload| reload());
     }
 
     fn reloads(&self) -> MutexGuard<'_, Vec<Box<dyn Fn() + Send>>> {

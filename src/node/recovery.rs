@@ -25,7 +25,7 @@ use crate::data::{owner, quarantine, remembered, snapshots};
 use crate::exit::{ExitCode, Fault, not_a_batch};
 use crate::node::replay::gap;
 use crate::node::{ensemble, membership};
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, whole_ms};
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -165,7 +165,7 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
         nodes = view.node_count(),
         nodes_in_snapshot = nodes,
         entries_replayed = found.last_index - index,
-        took_ms = started.elapsed().as_millis(),
+        took_ms = whole_ms(started.elapsed()),
         "state recovered"
     );
     Ok(Recovery { replica, log, disk, frozen, offered, generation, distrusted, log_damaged })

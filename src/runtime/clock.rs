@@ -1,9 +1,14 @@
 //! The time, read once a turn and handed to the actors.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use corral_consensus::Micros;
 use corral_core::ids::{Millis, WallMillis};
+
+/// Whole milliseconds, as log lines show them.
+pub(crate) fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// A monotonic clock that starts with the process, and the wall clock beside it. Copied to every thread.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +23,7 @@ impl Clock {
 
     /// Monotonic, for deadlines and latencies.
     pub(crate) fn now(&self) -> Millis {
-        Millis(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
+        Millis(whole_ms(self.start.elapsed()))
     }
 
     /// The same clock, finer: for how long something took.

@@ -15,6 +15,7 @@ use nix::unistd::{Pid, gettid};
 
 use crate::exit::Ending;
 use crate::exit::{ExitCode, Fault};
+use crate::runtime::clock::whole_ms;
 use crate::runtime::complaint::Complaint;
 
 /// What an executor's thread shows of itself.
@@ -129,7 +130,7 @@ fn look(one: &mut Watched, limits: Limits, note_stall: &dyn Fn()) -> Option<Faul
     let name = &one.pulse.name;
     if heartbeats != one.heartbeats {
         if let Some(times) = one.told.take() {
-            tracing::warn!(executor = %name, signals = one.signals, still_ms = still.as_millis(), times, "the core makes progress again");
+            tracing::warn!(executor = %name, signals = one.signals, still_ms = whole_ms(still), times, "the core makes progress again");
         }
         (one.heartbeats, one.since, one.times, one.signals) = (heartbeats, Instant::now(), None, 0);
         (one.asleep, one.reports) = (None, 0);
@@ -150,7 +151,7 @@ fn look(one: &mut Watched, limits: Limits, note_stall: &dyn Fn()) -> Option<Faul
         let told = one.stalls.again(Instant::now());
         one.told = if own < limits.frozen { told } else { Some(one.stalls.count()) };
         if let Some(times) = one.told {
-            let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
+            let (still_ms, own_ms) = (whole_ms(still), whole_ms(own));
             tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, sleeps_in = %thread.stack, times, "a core makes no progress: its thread was sent a signal to wake it");
         }
     }
@@ -158,7 +159,7 @@ fn look(one: &mut Watched, limits: Limits, note_stall: &dyn Fn()) -> Option<Faul
     let _ = pthread_kill(one.pulse.thread, Signal::SIGURG);
     if still >= limits.exit * (one.reports + 1) {
         one.reports += 1;
-        let (still_ms, own_ms) = (still.as_millis(), own.as_millis());
+        let (still_ms, own_ms) = (whole_ms(still), whole_ms(own));
         tracing::warn!(executor = %name, still_ms, own_ms, state = %thread.state, "a core has been busy with one piece of work for long; it continues");
     }
     let (since, then) = one.asleep.get_or_insert((one.since, before));

@@ -94,6 +94,7 @@ def test_levels_change_at_sighup_and_other_keys_are_named(configured):
     server = configured
     server.write('[server]\nlog_level = "warn"\n')
     server.start()
+    server.hang_up()
     server.write('[server]\nlog_level = "info"\n[limits]\nconnections_max = 7\n')
     server.hang_up()
     wait_until(lambda: 'these keys count from now on keys="server.log_level"' in server.log(), "the level is told")
@@ -110,6 +111,7 @@ def test_the_log_is_json_in_files_that_are_numbered(configured):
     server.write(f'[server]\nlog_level = "debug"\n[logging]\nformat = "json"\nfile = "{path}"\nfile_bytes_max = 500\nfiles_retained = 3\n')
     server.start()
     wait_until(lambda: path.with_name("corral.log.3").exists(), "files are numbered")
+    equal(server.stop(), 0)
     lines = [json.loads(line) for file in path.parent.iterdir() for line in file.read_text().splitlines()]
     assert all({"timestamp", "level", "message"} <= set(line) for line in lines), lines
     equal(sorted(file.name for file in path.parent.iterdir()), ["corral.log", "corral.log.1", "corral.log.2", "corral.log.3"])

@@ -88,8 +88,11 @@ pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>, is_l
 
 /// Refuses what another site makes a browser send, and names that an attacker lets point to this host.
 async fn keep_sites_out(State(is_loopback): State<bool>, request: Request, next: Next) -> Response {
-    if is_of_other_site(request.headers(), is_loopback) {
-        return (StatusCode::FORBIDDEN, "requests of other sites are refused\n").into_response();
+    // With TLS the name of the host is that of the certificate.
+    let is_secured = request.extensions().get::<Client>().is_some_and(|client| client.is_secured);
+    if is_of_other_site(request.headers(), is_loopback && !is_secured) {
+        let sentence = "requests of other sites are refused: use an address or localhost as host, not a name\n";
+        return (StatusCode::FORBIDDEN, sentence).into_response();
     }
     next.run(request).await
 }
@@ -125,6 +128,10 @@ async fn command(
     let Some(command) = Command::named(&name) else {
         return json(StatusCode::OK, failed(&name, &format!("Unknown command: {name}")));
     };
+    let mask = match trace_mask(command, &uri) {
+        Ok(mask) => mask,
+        Err(error) => return json(StatusCode::OK, failed(command.name(), &error)),
+    };
     let fault = match command.kind {
         Kind::Shows if method == Method::POST => {
             Some((StatusCode::METHOD_NOT_ALLOWED, "the command shows something; send GET".to_owned()))
@@ -136,10 +143,7 @@ async fn command(
     if let Some((code, error)) = fault {
         return json(code, failed(command.name(), &error));
     }
-    match trace_mask(command, &uri) {
-        Ok(mask) => admin.carry_out(command, &client, mask).await,
-        Err(error) => json(StatusCode::OK, failed(command.name(), &error)),
-    }
+    admin.carry_out(command, &client, mask).await
 }
 
 impl Admin {

@@ -423,20 +423,20 @@ pub const METRICS: &[Metric] = &[
     peer(Gauge, "connected", "1 while there are connections of both directions to the other server", |p| {
         p.connected.into()
     }),
-    peer(Counter, "bytes_sent", "bytes to it", |p| p.bytes_out),
-    peer(Counter, "bytes_received", "bytes from it", |p| p.bytes_in),
-    peer(Counter, "messages_sent", "messages to it", |p| p.messages_out),
-    peer(Counter, "messages_received", "messages from it", |p| p.messages_in),
-    peer(Gauge, "queued_bytes", "bytes that wait to be sent to it", |p| p.queued_bytes),
-    peer(Gauge, "queued_messages", "messages that wait to be sent to it", |p| p.queued_messages),
+    peer(Counter, "bytes_sent", "bytes sent to the other server", |p| p.bytes_out),
+    peer(Counter, "bytes_received", "bytes received from the other server", |p| p.bytes_in),
+    peer(Counter, "messages_sent", "messages sent to the other server", |p| p.messages_out),
+    peer(Counter, "messages_received", "messages received from the other server", |p| p.messages_in),
+    peer(Gauge, "queued_bytes", "bytes that wait to be sent to the other server", |p| p.queued_bytes),
+    peer(Gauge, "queued_messages", "messages that wait to be sent to the other server", |p| p.queued_messages),
     peer(
         Counter,
         "messages_lost",
         "messages lost on the way to it: a connection broke, or too much waited. Raft repeats them if it must",
         |p| p.dropped,
     ),
-    peer(Counter, "reconnects", "connections made again", |p| p.reconnects),
-    peer(Counter, "dials_failed", "times that it was not reached", |p| p.dials_failed),
+    peer(Counter, "reconnects", "connections with the other server made again", |p| p.reconnects),
+    peer(Counter, "dials_failed", "times that the other server was not reached", |p| p.dials_failed),
 ];
 
 impl Metric {
