@@ -82,6 +82,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         let remedy = || "https needs --ca FILE, the authorities of the server's certificate".to_owned();
         let ca = arguments.ca.as_deref().ok_or_else(remedy).map_err(usage)?;
         Some(Arc::new(outgoing(ca, arguments.cert.as_deref()).map_err(usage)?))
+    } else if arguments.ca.is_some() {
+        return Err(usage(format!("--ca is for https; give https://{}", arguments.server)));
     } else {
         None
     };
@@ -93,13 +95,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         Ok((ready, ask(&target, tls, "/healthz?verbose").await?))
     };
     let answer = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(seconds), asked).await });
+    // The system's resolver may still wait.
+    runtime.shutdown_background();
     let (health, text) = match answer {
         Ok(Ok((ready, healthy))) => judge(&ready, &healthy),
         Ok(Err(reason)) => (Health::Unknown, reason),
         Err(_) => (Health::Unknown, format!("no answer within {seconds} s")),
     };
     // The server is not trusted with the terminal.
-    let text: String = text.chars().map(|one| if one.is_control() { '?' } else { one }).take(TEXT_MAX).collect();
+    let shown = |one: char| if one.is_ascii_graphic() || one == ' ' || one.is_alphanumeric() { one } else { '?' };
+    let text: String = text.chars().map(shown).take(TEXT_MAX).collect();
     output::print(&format!("{health} {}: {text}\n", target.shown()))?;
     Ok(health as u8)
 }
@@ -108,21 +113,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
 type Answer = (u16, String);
 
 /// Judges the answers of `/readyz?verbose` and `/healthz?verbose`.
-fn judge((ready, failing): &Answer, (healthy, checks): &Answer) -> (Health, String) {
-    let of = |text: &str, mark: &str| -> Vec<String> {
-        text.lines().filter_map(|line| line.strip_prefix(mark)).map(str::to_owned).collect()
+fn judge(ready: &Answer, healthy: &Answer) -> (Health, String) {
+    let (ready, healthy) = match (Probe::of(ready, "readyz"), Probe::of(healthy, "healthz")) {
+        (Ok(ready), Ok(healthy)) => (ready, healthy),
+        (Err(reason), _) | (_, Err(reason)) => return (Health::Unknown, reason),
     };
-    let faults = |text: &str| of(text, "[-]").join(" | ");
-    let names = || of(checks, "[+]").iter().map(|line| line.trim_end_matches(" ok").to_owned()).collect::<Vec<_>>();
-    match (*ready, *healthy) {
-        (200, 200) => (Health::Ok, format!("{} are well", names().join(", "))),
-        (200, 503) if !faults(checks).is_empty() => (Health::Warning, faults(checks)),
-        (503, _) if !faults(failing).is_empty() => (Health::Critical, faults(failing)),
-        (503, _) => (Health::Critical, failing.trim().to_owned()),
-        (code, _) => {
-            let first = failing.lines().next().unwrap_or_default();
-            (Health::Unknown, format!("the answer has status {code}: {first}; is it the admin address of corral?"))
+    match (ready.faults.is_empty(), healthy.faults.is_empty()) {
+        (true, true) => (Health::Ok, format!("{} are well", healthy.passed.join(", "))),
+        (true, false) => (Health::Warning, healthy.faults.join(" | ")),
+        (false, _) => (Health::Critical, ready.faults.join(" | ")),
+    }
+}
+
+/// The checks of a probe.
+struct Probe<'a> {
+    passed: Vec<&'a str>,
+    faults: Vec<&'a str>,
+}
+
+impl Probe<'_> {
+    /// The checks in an answer of the probe of this name.
+    fn of<'a>((status, text): &'a Answer, name: &str) -> Result<Probe<'a>, String> {
+        let lines = |mark| text.lines().filter_map(move |line: &str| line.strip_prefix(mark));
+        let passed: Vec<&str> = lines("[+]").filter_map(|line| line.strip_suffix(" ok")).collect();
+        let mut faults: Vec<&str> = lines("[-]").collect();
+        let is_whole = |end: &str| text.lines().next_back() == Some(&format!("{name} check {end}"));
+        match status {
+            503 if text.starts_with("the server stops") => faults = vec!["the server stops"],
+            200 if is_whole("passed") && faults.is_empty() && !passed.is_empty() => {}
+            503 if is_whole("failed") && !faults.is_empty() => {}
+            _ => {
+                let first = text.lines().next().unwrap_or("no text");
+                return Err(format!(
+                    "/{name} answers with status {status}: {first}; is it the admin address of corral?"
+                ));
+            }
         }
+        Ok(Probe { passed, faults })
     }
 }
 
@@ -218,17 +245,23 @@ mod tests {
 
     #[test]
     fn health_follows_from_both_probes() {
-        let well = (200, "[+]leader ok\n[+]serving ok\nreadyz check passed\n".to_owned());
+        let ready = (200, "[+]leader ok\n[+]serving ok\nreadyz check passed\n".to_owned());
+        let well = (200, "[+]leader ok\n[+]serving ok\nhealthz check passed\n".to_owned());
         let needy = (503, "[+]leader ok\n[-]data failed: it differs; look\nhealthz check failed\n".to_owned());
         let down = (503, "[-]leader failed: none leads\n[-]serving failed: none\nreadyz check failed\n".to_owned());
-        assert_eq!(judge(&well, &well), (Health::Ok, "leader, serving are well".to_owned()));
-        assert_eq!(judge(&well, &needy), (Health::Warning, "data failed: it differs; look".to_owned()));
+        let stops = (503, "the server stops\n".to_owned());
+        assert_eq!(judge(&ready, &well), (Health::Ok, "leader, serving are well".to_owned()));
+        assert_eq!(judge(&ready, &needy), (Health::Warning, "data failed: it differs; look".to_owned()));
         let expect = "leader failed: none leads | serving failed: none";
-        assert_eq!(judge(&down, &down), (Health::Critical, expect.to_owned()));
-        assert_eq!(
-            judge(&(503, "the server stops\n".to_owned()), &needy),
-            (Health::Critical, "the server stops".to_owned())
-        );
-        assert_eq!(judge(&(404, String::new()), &well).0, Health::Unknown);
+        assert_eq!(judge(&down, &needy), (Health::Critical, expect.to_owned()));
+        assert_eq!(judge(&stops, &stops), (Health::Critical, "the server stops".to_owned()));
+        let others =
+            [(404, ""), (200, ""), (200, "<html>"), (200, "[-]leader failed\nreadyz check passed\n"), (503, "busy")];
+        for (status, text) in others {
+            let (health, reason) = judge(&(status, text.to_owned()), &well);
+            assert_eq!(health, Health::Unknown);
+            assert!(reason.starts_with(&format!("/readyz answers with status {status}: ")), "{reason}");
+        }
+        assert_eq!(judge(&ready, &(404, String::new())).0, Health::Unknown);
     }
 }

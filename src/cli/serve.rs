@@ -2,6 +2,7 @@
 //!
 //! The main thread only. The flags defined here are shared with `check-config`, so that it shows what `serve` would do.
 
+use std::fs::metadata;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
@@ -53,6 +54,17 @@ impl ConfigArguments {
     /// As `config::load`.
     pub(crate) fn load(&self) -> Result<Loaded, Fault> {
         config::load(self.config.as_deref(), &self.overrides())
+    }
+
+    /// As [`ConfigArguments::load`], while the server runs: a pipe in place of the file could make it wait for ever.
+    fn load_again(&self) -> Result<Loaded, Fault> {
+        match &self.config {
+            Some(path) if metadata(path).is_ok_and(|meta| !meta.is_file()) => {
+                let sentence = format!("{} is no regular file; name a file", path.display());
+                Err(Fault::new(ExitCode::Config, sentence))
+            }
+            _ => self.load(),
+        }
     }
 
     fn overrides(&self) -> Vec<Override> {
@@ -130,13 +142,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
 
 /// From here on SIGHUP has the configuration read again, and compared with this one.
 fn reload_at_sighup(arguments: ConfigArguments, config: &Config, log: &Log, signals: &Signals) -> Result<(), Fault> {
-    let load = Box::new(move || arguments.load().map(|loaded| loaded.config));
-    let mut reload = Reload::new(load, config, log.changes.clone());
+    let load = Box::new(move || arguments.load_again().map(|loaded| loaded.config));
+    let (mut reload, changes) = (Reload::new(load, config, log.changes.clone()), log.changes.clone());
     let (ask, asked) = flume::bounded(1);
     let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("no thread can be started: {error}"));
     let again = move || asked.iter().for_each(|()| reload.run());
     thread::Builder::new().name("reload".to_owned()).spawn(again).map_err(failed)?;
     signals.reload_by(move || {
+        changes.reopen();
         let _ = ask.try_send(());
     });
     Ok(())

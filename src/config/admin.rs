@@ -38,7 +38,8 @@ fn is_url(path: &str) -> bool {
     const TAKEN: [&str; 4] = ["/metrics", "/livez", "/readyz", "/healthz"];
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
     let is_absolute = path.starts_with('/') && !path.ends_with('/') && !path.contains("//");
-    is_absolute && path.bytes().all(is_plain) && !TAKEN.contains(&path)
+    let has_dots = path.split('/').any(|part| matches!(part, "." | ".."));
+    is_absolute && !has_dots && path.bytes().all(is_plain) && !TAKEN.contains(&path)
 }
 
 pub(crate) fn check(draft: &mut Draft) {
@@ -74,8 +75,8 @@ pub(crate) fn check(draft: &mut Draft) {
     }
     let security = &config.security;
     let has_certificates = tls.is_some() && *client_auth != ClientAuth::None;
-    let has_super_user =
-        !security.super_digest.0.is_empty() || !security.x509_super_user.0.is_empty() && has_certificates;
+    let has_super_user = !security.super_digest.0.is_empty() && security.digest_scheme
+        || !security.x509_super_user.0.is_empty() && has_certificates;
     if *allow_changes && is_empty(token_file) && !has_super_user {
         problem(
             "admin.allow_changes",

@@ -188,6 +188,7 @@ pub(crate) fn load_once(file: Option<&Path>, overrides: &[Override]) -> Result<L
         derive(&mut draft, format);
         tls::derive(&mut draft);
         check(&mut draft);
+        check_logging(&mut draft);
         tls::check(&mut draft);
         admin::check(&mut draft);
         ensemble::check(&mut draft);
@@ -267,10 +268,6 @@ fn check(draft: &mut Draft) {
     if config.server.data_dir.as_os_str().is_empty() {
         contradiction(draft, "server.data_dir", "the path is empty".to_owned(), "name a directory");
     }
-    if let Some(wrong) = config.logging.modules.0.iter().find(|one| !is_module_level(one)) {
-        let reason = format!("{:?} is no level of a module", problem::shortened(wrong));
-        contradiction(draft, "logging.modules", reason, "give MODULE=LEVEL, such as \"corral::net=debug\"");
-    }
     if config.sessions.timeout_min_ms > config.sessions.timeout_max_ms {
         let reason = format!(
             "{} is above sessions.timeout_max_ms = {}",
@@ -328,6 +325,24 @@ fn check(draft: &mut Draft) {
             runtime.watchdog_exit_ms, runtime.watchdog_frozen_ms
         );
         contradiction(draft, "runtime.watchdog_exit_ms", reason, "raise it, or lower the other");
+    }
+}
+
+/// Checks the settings of the log.
+fn check_logging(draft: &mut Draft) {
+    let config = draft.config.clone();
+    let log = &config.logging.file;
+    let is_of_server = |path: &Path| !path.as_os_str().is_empty() && log.starts_with(path);
+    if [&config.server.data_dir, &config.server.log_dir, &config.audit.file, &config.admin.token_file]
+        .iter()
+        .any(|path| is_of_server(path))
+    {
+        let reason = "the file is in the data directory, or is another file of the server".to_owned();
+        contradiction(draft, "logging.file", reason, "name a file in another directory");
+    }
+    if let Some(wrong) = config.logging.modules.0.iter().find(|one| !is_module_level(one)) {
+        let reason = format!("{:?} is no level of a module", problem::shortened(wrong));
+        contradiction(draft, "logging.modules", reason, "give MODULE=LEVEL, such as \"corral::net=debug\"");
     }
 }
 

@@ -5,12 +5,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -62,14 +64,6 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// Where it listens or is to listen.
-    pub(super) fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Listener::Open(listener) => listener.local_addr().ok(),
-            Listener::Wanted(address, _) => Some(*address),
-        }
-    }
-
     /// Waits until it listens.
     async fn open(self) -> io::Result<tokio::net::TcpListener> {
         let listener = match self {
@@ -114,19 +108,44 @@ pub(crate) struct EndpointTls {
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,
-    /// Whether it uses TLS.
-    pub(super) is_secured: bool,
+    /// Whether it came over the loopback in plaintext. With TLS the name of the host is that of the certificate.
+    is_local: bool,
     /// Subject of its certificate, if it proved one.
     pub(super) subject: Option<Arc<str>>,
     permit: Arc<OnceLock<OwnedSemaphorePermit>>,
 }
 
 impl Client {
+    /// Whether its request is that of another site. Browsers mark such requests. In the name of a host that points to this one, they do
+    /// not.
+    fn is_kept_out(&self, headers: &HeaderMap) -> bool {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let is_cross_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "none" | "same-origin"));
+        is_cross_site || self.is_local && text("host").is_some_and(|host| !is_this_host(host))
+    }
+
     /// Keeps a permit until the connection ends.
     pub(super) fn keep(&self, permit: OwnedSemaphorePermit) {
         // There is one request a connection.
         let _ = self.permit.set(permit);
     }
+}
+
+/// Refuses what another site makes a browser send, and names that an attacker lets point to this host.
+async fn keep_sites_out(Extension(client): Extension<Client>, request: Request, next: Next) -> Response {
+    if client.is_kept_out(request.headers()) {
+        let sentence = "requests of other sites are refused: use an address or localhost as host, not a name
+";
+        return (StatusCode::FORBIDDEN, sentence).into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether an authority is an address, or `localhost`.
+fn is_this_host(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    let host = authority.host().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }
 
 /// Metrics and probes.
@@ -173,7 +192,8 @@ impl Endpoint {
 }
 
 async fn connection(stream: TcpStream, address: SocketAddr, tls: Option<EndpointTls>, router: Router) {
-    let mut client = Client { address, is_secured: false, subject: None, permit: Arc::default() };
+    let is_local = stream.local_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback());
+    let mut client = Client { address, is_local, subject: None, permit: Arc::default() };
     let Some(EndpointTls { certificates, serves_plaintext }) = tls else {
         return request(stream, &client, router).await;
     };
@@ -187,7 +207,7 @@ async fn connection(stream: TcpStream, address: SocketAddr, tls: Option<Endpoint
     }
     if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, TlsAcceptor::from(certificates.config()).accept(stream)).await {
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        client.is_secured = true;
+        client.is_local = false;
         client.subject = chain.first().and_then(|first| subject(first)).map(Arc::from);
         request(stream, &client, router).await;
     }
@@ -195,7 +215,8 @@ async fn connection(stream: TcpStream, address: SocketAddr, tls: Option<Endpoint
 
 /// Serves the one request of a connection.
 async fn request(stream: impl AsyncRead + AsyncWrite + Unpin, client: &Client, router: Router) {
-    let service = TowerToHyperService::new(router.layer(Extension(client.clone())));
+    let layers = router.layer(middleware::from_fn(keep_sites_out)).layer(Extension(client.clone()));
+    let service = TowerToHyperService::new(layers);
     let mut builder = http1::Builder::new();
     builder.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     // The client is told the fault of a request.
@@ -255,4 +276,19 @@ pub(super) async fn ask(control: &flume::Sender<ToControl>, command: FourLetter,
     let (reply, answer) = oneshot::channel();
     control.send(ToControl::HttpAsked { command, argument, reply }).ok()?;
     answer.await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_hosts() {
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]", "192.0.2.1"] {
+            assert!(is_this_host(host), "{host}");
+        }
+        for host in ["example.org", "127.0.0.1.example.org:8080", "localhost.example.org", "", "a b", "user@"] {
+            assert!(!is_this_host(host), "{host}");
+        }
+    }
 }

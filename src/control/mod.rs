@@ -43,8 +43,7 @@ pub(crate) fn run(
             tokio::spawn(endpoint.serve(http::router(control.clone())));
         }
         if let Some((endpoint, settings)) = admin {
-            let is_loopback = endpoint.listener.address().is_some_and(|at| at.ip().is_loopback());
-            tokio::spawn(endpoint.serve(admin::router(settings, control, is_loopback)));
+            tokio::spawn(endpoint.serve(admin::router(settings, control)));
         }
         responder.run(inbox).await;
         Ok(())

@@ -75,6 +75,9 @@ impl Responder {
                     self.asked(Asker::Http(self.http_requests), command, argument);
                 }
                 ToControl::ObserversReset => self.facts.reset_observers(),
+                ToControl::Piece { asker, .. } | ToControl::Sessions { asker, .. } if self.is_gone(asker) => {
+                    self.ended(asker);
+                }
                 ToControl::Piece { asker, shard, piece } => {
                     let Some(entry) = self.gathering.get_mut(&asker) else { continue };
                     let next = piece.next;
@@ -105,7 +108,9 @@ impl Responder {
             _ => {}
         }
         if is_long(command) && self.long.len() >= LONG_MAX {
-            self.waiting.push_back((asker, command));
+            let Responder { http, waiting, .. } = self;
+            waiting.retain(|(other, _)| !is_gone(http, *other));
+            waiting.push_back((asker, command));
         } else {
             self.begin(asker, command);
         }
@@ -162,8 +167,16 @@ impl Responder {
         self.begin_next(asker);
     }
 
+    /// Whether nothing waits for the answer any more.
+    fn is_gone(&self, asker: Asker) -> bool {
+        is_gone(&self.http, asker)
+    }
+
     /// The connection has its answer, or is gone.
     fn ended(&mut self, asker: Asker) {
+        if let Asker::Http(request) = asker {
+            self.http.remove(&request);
+        }
         self.gathering.remove(&asker);
         self.waiting.retain(|(other, _)| *other != asker);
         self.begin_next(asker);
@@ -171,11 +184,22 @@ impl Responder {
 
     /// Nothing is being put together for this client any more: the next one's turn, if it was a long answer.
     fn begin_next(&mut self, asker: Asker) {
-        if self.long.remove(&asker)
-            && let Some((next, command)) = self.waiting.pop_front()
-        {
-            self.begin(next, command);
+        if !self.long.remove(&asker) {
+            return;
         }
+        while let Some((next, command)) = self.waiting.pop_front() {
+            if !self.is_gone(next) {
+                return self.begin(next, command);
+            }
+        }
+    }
+}
+
+/// Whether an asker is a request by HTTP of which the connection has ended.
+fn is_gone(http: &HashMap<u64, oneshot::Sender<Gathered>>, asker: Asker) -> bool {
+    match asker {
+        Asker::Connection { .. } => false,
+        Asker::Http(request) => http.get(&request).is_none_or(oneshot::Sender::is_closed),
     }
 }
 
@@ -190,20 +214,50 @@ mod tests {
     use crate::runtime::clock::Clock;
     use crate::runtime::mailbox::{Bell, mailbox};
 
+    /// With one shard, and the mailbox of that shard.
+    fn responder() -> (Responder, flume::Receiver<ToShard>) {
+        let bell = Bell::new().expect("a file can be opened");
+        let ((shard, inbox), (consensus, _)) = (mailbox(&bell), mailbox(&bell));
+        let (config, gauges) = (Config::default(), std::sync::Arc::new(Gauges::default()));
+        let facts = Facts::new(&config, Clock::start(), gauges, None, Vec::new(), None);
+        (Responder::new(vec![shard], consensus, facts), inbox)
+    }
+
+    #[test]
+    fn requests_of_ended_connections_are_not_gathered() {
+        let (responder, inbox) = responder();
+        let (asking, asked) = flume::unbounded();
+        let ask = || {
+            let (reply, answer) = oneshot::channel();
+            asking
+                .send(ToControl::HttpAsked { command: FourLetter::Wchs, argument: 0, reply })
+                .expect("it is received");
+            answer
+        };
+        let held: Vec<_> = (0..LONG_MAX).map(|_| ask()).collect();
+        (0..1000).for_each(|_| drop(ask()));
+        let last = ask();
+        let thread = std::thread::spawn(move || futures_lite::future::block_on(responder.run(asked)));
+        let answered = |count: usize| {
+            for _ in 0..count {
+                let message =
+                    inbox.recv_timeout(std::time::Duration::from_secs(60)).expect("the next one has its turn");
+                let ToShard::PieceAsked { asker, .. } = message else { panic!("nothing else is asked") };
+                let piece = Box::new(Piece::default());
+                asking.send(ToControl::Piece { asker, shard: ShardId(0), piece }).expect("it is received");
+            }
+        };
+        answered(LONG_MAX + 1);
+        assert!(held.into_iter().chain([last]).all(|answer| answer.blocking_recv().is_ok()));
+        drop(asking);
+        thread.join().expect("it ends with its senders");
+        assert!(inbox.is_empty());
+    }
+
     /// Clients that do not take their answers keep no others from theirs.
     #[test]
     fn an_answer_that_is_ready_is_not_under_way() {
-        let bell = Bell::new().expect("a file can be opened");
-        let ((shard, inbox), (consensus, _leader)) = (mailbox(&bell), mailbox(&bell));
-        let facts = Facts::new(
-            &Config::default(),
-            Clock::start(),
-            std::sync::Arc::new(Gauges::default()),
-            None,
-            Vec::new(),
-            None,
-        );
-        let responder = Responder::new(vec![shard], consensus, facts);
+        let (responder, inbox) = responder();
         let (asking, asked) = flume::unbounded();
         let clients = 3 * LONG_MAX;
         for number in 0..clients {

@@ -2,7 +2,8 @@
 //!
 //! On the control thread.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use corral_core::report::{Mode, SpaceFacts};
@@ -15,6 +16,8 @@ use crate::gauges::Gauges;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks between two looks at the disks.
 const DISKS_EVERY: u32 = 20;
+/// Messages that wait for the supervisor. More are dropped.
+const NOTES_MAX: usize = 8;
 
 /// The server and its disks.
 pub(crate) struct Service {
@@ -25,7 +28,6 @@ pub(crate) struct Service {
 impl Service {
     /// Looks again and again, until the process ends.
     pub(super) async fn run(self) {
-        let is_supervised = std::env::var_os("NOTIFY_SOCKET").is_some();
         let (mut is_ready, mut said) = (false, String::new());
         let mut low: Vec<String> = Vec::new();
         let mut looks = 0_u32;
@@ -34,17 +36,15 @@ impl Service {
                 warn(&self.space.look(), &mut low);
             }
             looks = looks.wrapping_add(1);
-            if is_supervised {
-                let (serves, status) = self.status();
-                tell(&[NotifyState::Watchdog]);
-                if status != said {
-                    tell(&[NotifyState::Status(&status)]);
-                    said = status;
-                }
-                if serves && !is_ready {
-                    tell(&[NotifyState::Ready]);
-                    is_ready = true;
-                }
+            let (serves, status) = self.status();
+            tell(Note::Watchdog);
+            if status != said {
+                said.clone_from(&status);
+                tell(Note::Status(status));
+            }
+            if serves && !is_ready {
+                tell(Note::Ready);
+                is_ready = true;
             }
             sleep(LOOK_EVERY).await;
         }
@@ -61,14 +61,46 @@ impl Service {
     }
 }
 
-/// From here on the supervisor waits for the end. Does not wait.
-pub(super) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+/// A message to the supervisor.
+enum Note {
+    Ready,
+    Stopping,
+    Watchdog,
+    Status(String),
 }
 
-/// A supervisor that hears nothing acts by itself.
-fn tell(states: &[NotifyState<'_>]) {
-    let _ = sd_notify::notify(states);
+/// The server ends. Does not block.
+pub(super) fn stopping() {
+    tell(Note::Stopping);
+}
+
+/// Hands a message to the thread that sends it. If that waits for the supervisor, the message is dropped.
+fn tell(note: Note) {
+    static SENDER: OnceLock<Option<flume::Sender<Note>>> = OnceLock::new();
+    if let Some(sender) = SENDER.get_or_init(sender) {
+        let _ = sender.try_send(note);
+    }
+}
+
+/// To a thread that sends messages; `None` without a supervisor.
+fn sender() -> Option<flume::Sender<Note>> {
+    std::env::var_os("NOTIFY_SOCKET")?;
+    let (sender, notes) = flume::bounded(NOTES_MAX);
+    let send = move || {
+        for note in notes {
+            let state = match &note {
+                Note::Ready => NotifyState::Ready,
+                Note::Stopping => NotifyState::Stopping,
+                Note::Watchdog => NotifyState::Watchdog,
+                Note::Status(status) => NotifyState::Status(status),
+            };
+            // A supervisor that hears nothing acts by itself.
+            let _ = sd_notify::notify(&[state]);
+        }
+    };
+    // Without a thread it hears nothing.
+    thread::Builder::new().name("notify".to_owned()).spawn(send).ok()?;
+    Some(sender)
 }
 
 /// Logs directories of which the space became low, or is enough again.

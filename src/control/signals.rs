@@ -105,10 +105,10 @@ impl Signals {
 
 impl Heard {
     fn stop(&self) {
-        service::stopping();
         self.first_stop.get_or_init(Instant::now);
         self.stops.fetch_add(1, Ordering::SeqCst);
         self.pass_on(Event::Stop);
+        service::stopping();
     }
 
     fn reload(&self) {

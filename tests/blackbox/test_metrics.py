@@ -135,7 +135,7 @@ def test_health_of_what_is_no_server():
         equal((code, line.split(": ", 1)[1]), (3, "no answer within 1 s\n"))
     code, line = health(address)
     assert code == 3 and line.startswith("UNKNOWN 127.0.0.1:") and "not reached: Connection refused" in line, line
-    equal(health(("ftp://x", "1"))[0], 2)
+    equal(health(("ftp://x", "1"))[0], 3)
 
 
 def test_a_server_without_a_leader_is_alive_but_not_ready(shards):

@@ -1,6 +1,7 @@
 """What a supervisor sees and does: readiness, signs of life, a reload, and the log."""
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ from support.server import Corral
 from support.wait import free_port, wait_until
 
 LIMIT_S = 60
+SUPER_DIGEST = "super:lK75jTNcA+U9vtVEw5vB51mj/w4="
 
 
 @pytest.fixture
@@ -60,6 +62,20 @@ def test_a_member_without_the_others_is_not_ready(notified, shards):
         server.dispose()
 
 
+def test_a_supervisor_that_does_not_read_stops_nothing(notified, shards):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                other.sendto(b"X=1", notified.getsockname())
+    server = Corral(shards)
+    try:
+        server.start()
+        equal(server.stop(), 0)
+    finally:
+        server.dispose()
+
+
 def test_the_unit_is_one(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed (Debian: systemd)")
@@ -94,15 +110,24 @@ def test_levels_change_at_sighup_and_other_keys_are_named(configured):
     server = configured
     server.write('[server]\nlog_level = "warn"\n')
     server.start()
-    server.hang_up()
     server.write('[server]\nlog_level = "info"\n[limits]\nconnections_max = 7\n')
     server.hang_up()
     wait_until(lambda: 'these keys count from now on keys="server.log_level"' in server.log(), "the level is told")
     wait_until(lambda: 'these keys count after a restart keys="limits.connections_max"' in server.log(), "the other key is told")
+    refused = "the configuration is not read again, the one in use stays: "
     server.write("[server]\nlog_level = 3\n")
     server.hang_up()
-    wait_until(lambda: "the configuration is not read again, the one in use stays: " in server.log(), "the fault is told")
-    assert server.answers()
+    wait_until(lambda: server.log().count(refused) == 1, "the fault is told")
+    path = server.directory / "corral.toml"
+    path.unlink()
+    os.mkfifo(path)
+    server.hang_up()
+    wait_until(lambda: server.log().count(refused) == 2, "a pipe is no configuration")
+    path.unlink()
+    server.write(f'[security]\nsuper_digest = "{SUPER_DIGEST}"\n')
+    server.hang_up()
+    wait_until(lambda: 'keys="security.super_digest"' in server.log(), "the key is named")
+    assert SUPER_DIGEST not in server.log() and server.answers()
 
 
 def test_the_log_is_json_in_files_that_are_numbered(configured):

@@ -7,14 +7,11 @@ mod commands;
 mod json;
 pub(crate) mod proof;
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use axum::extract::{Path, Request, State};
-use axum::http::uri::Authority;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
-use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -72,8 +69,8 @@ struct Admin {
     denied: Mutex<Complaint>,
 }
 
-/// The commands, metrics and probes. On a loopback address requests for other hosts are refused.
-pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>, is_loopback: bool) -> Router {
+/// The commands, metrics and probes.
+pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>) -> Router {
     let url = settings.command_url.clone();
     let (long, denied) = (Arc::new(Semaphore::new(LONG_MAX)), Mutex::default());
     let admin = Arc::new(Admin { settings, control: control.clone(), long, denied });
@@ -83,31 +80,6 @@ pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>, is_l
         .route(&format!("{url}/{{*name}}"), get(command).post(command))
         .with_state(admin)
         .merge(http::router(control))
-        .layer(middleware::from_fn_with_state(is_loopback, keep_sites_out))
-}
-
-/// Refuses what another site makes a browser send, and names that an attacker lets point to this host.
-async fn keep_sites_out(State(is_loopback): State<bool>, request: Request, next: Next) -> Response {
-    // With TLS the name of the host is that of the certificate.
-    let is_secured = request.extensions().get::<Client>().is_some_and(|client| client.is_secured);
-    if is_of_other_site(request.headers(), is_loopback && !is_secured) {
-        let sentence = "requests of other sites are refused: use an address or localhost as host, not a name\n";
-        return (StatusCode::FORBIDDEN, sentence).into_response();
-    }
-    next.run(request).await
-}
-
-fn is_of_other_site(headers: &HeaderMap, is_loopback: bool) -> bool {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let is_cross_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "none" | "same-origin"));
-    is_cross_site || is_loopback && text("host").is_some_and(|host| !is_this_host(host))
-}
-
-/// Whether an authority is an address, or `localhost`.
-fn is_this_host(authority: &str) -> bool {
-    let Ok(authority) = authority.parse::<Authority>() else { return false };
-    let host = authority.host().trim_matches(['[', ']']);
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }
 
 /// Links to all commands, as ZooKeeper shows them.
@@ -163,10 +135,12 @@ impl Admin {
             Err(denied) => {
                 let mut complaint = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(so_far) = complaint.again(Instant::now()) {
-                    tracing::warn!(command = name, %address, so_far, "admin command refused: {denied}");
+                    let reason =
+                        if let Denied::NoTokens(sentence) = &denied { sentence.clone() } else { denied.to_string() };
+                    tracing::warn!(command = name, %address, so_far, "admin command refused: {reason}");
                 }
                 let code = match denied {
-                    Denied::Missing | Denied::Wrong => StatusCode::UNAUTHORIZED,
+                    Denied::Missing | Denied::Wrong | Denied::NoTokens(_) => StatusCode::UNAUTHORIZED,
                     Denied::NotAllowed => StatusCode::FORBIDDEN,
                 };
                 Some((code, denied.to_string()))
@@ -208,16 +182,6 @@ fn json(code: StatusCode, body: Vec<u8>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_other_hosts() {
-        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]", "192.0.2.1"] {
-            assert!(is_this_host(host), "{host}");
-        }
-        for host in ["example.org", "127.0.0.1.example.org:8080", "localhost.example.org", "", "a b", "user@"] {
-            assert!(!is_this_host(host), "{host}");
-        }
-    }
 
     #[test]
     fn every_name_is_of_one_command() {

@@ -25,7 +25,7 @@ pub(crate) struct Proofs {
 }
 
 /// Why a proof is not accepted, in ZooKeeper's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
     #[error("Auth info is missing for the command")]
     Missing,
@@ -33,6 +33,9 @@ pub(super) enum Denied {
     Wrong,
     #[error("Not authorized")]
     NotAllowed,
+    /// The file of tokens cannot be used, for this reason.
+    #[error("Not authenticated")]
+    NoTokens(String),
 }
 
 impl Proofs {
@@ -49,7 +52,7 @@ impl Proofs {
         let authorization = authorization.ok_or(Denied::Missing)?.trim();
         let (scheme, proof) = authorization.split_once(' ').unwrap_or((authorization, ""));
         let (scheme, is_super) = match scheme.to_ascii_lowercase().as_str() {
-            "bearer" => ("token", self.is_token(proof.trim())),
+            "bearer" => ("token", self.is_token(proof.trim()).map_err(Denied::NoTokens)?),
             "digest" if proof.contains(':') => {
                 let is_super = |(id, hash): &(String, DigestHash)| digest_id(proof.as_bytes(), *hash) == *id;
                 return allowed("digest", self.digest.as_ref().is_some_and(is_super));
@@ -61,16 +64,10 @@ impl Proofs {
     }
 
     /// Compares digests: how long that takes tells nothing of a token.
-    fn is_token(&self, proof: &str) -> bool {
-        let read = |path: &PathBuf| match tokens(path) {
-            Ok(tokens) => tokens,
-            Err(sentence) => {
-                tracing::error!("no token is accepted: admin.token_file: {}: {sentence}", path.display());
-                Vec::new()
-            }
-        };
-        let tokens = self.token_file.as_ref().map(read).unwrap_or_default();
-        tokens.iter().any(|token| Sha256::digest(token) == Sha256::digest(proof))
+    fn is_token(&self, proof: &str) -> Result<bool, String> {
+        let Some(path) = &self.token_file else { return Ok(false) };
+        let tokens = tokens(path).map_err(|sentence| format!("admin.token_file: {}: {sentence}", path.display()))?;
+        Ok(tokens.iter().any(|token| Sha256::digest(token) == Sha256::digest(proof)))
     }
 }
 
