@@ -6,6 +6,7 @@
 mod bench;
 mod check_config;
 mod health;
+mod http;
 pub(crate) mod log;
 mod logging;
 mod names;
@@ -16,6 +17,7 @@ mod rescue;
 mod security;
 mod serve;
 mod snapshot;
+mod top;
 mod version;
 
 use std::io::{self, Write as _};
@@ -71,6 +73,14 @@ Examples:
   corral health 10.0.0.1:8080                           another one
   corral health https://10.0.0.1:8080 --ca ca.pem       over TLS";
 
+const TOP_EXAMPLES: &str = "\
+Each server shows its own clients. A session is shown with the address of its client.
+
+Examples:
+  corral top                                            the server of this host, over 5 seconds
+  corral top 10.0.0.1:8080 --seconds 1                  another one, over a second
+  corral top --json | jq .addresses[0]                  the address with the most requests";
+
 const RESCUE_EXAMPLES: &str = "\
 Examples, with the server stopped:
   corral rescue --config /etc/corral/corral.toml        print the zxid of its data, and change nothing
@@ -105,6 +115,9 @@ enum Command {
     /// Ask a running server for its health; print one line
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(health::Arguments),
+    /// Show the clients that load a running server most, by address and by session
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(top::Arguments),
     /// Inspect snapshots
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -148,6 +161,7 @@ pub(crate) fn run() -> Result<u8, Fault> {
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match arguments.command {
         Command::Health(arguments) => return health::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),

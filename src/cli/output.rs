@@ -6,6 +6,12 @@ use std::io::{self, Write as _};
 
 use crate::exit::{ExitCode, Fault};
 
+/// Text of another program, without characters that a terminal acts on.
+pub(super) fn plain(text: &str) -> String {
+    let shown = |one: char| if one.is_ascii_graphic() || one == ' ' || one.is_alphanumeric() { one } else { '?' };
+    text.chars().map(shown).collect()
+}
+
 /// Writes text to standard output.
 pub(super) fn print(text: &str) -> Result<(), Fault> {
     let mut out = Output::new();

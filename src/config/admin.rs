@@ -35,7 +35,7 @@ fn is_empty(path: &Path) -> bool {
 
 /// Whether commands can be served below this path.
 fn is_url(path: &str) -> bool {
-    const TAKEN: [&str; 4] = ["/metrics", "/livez", "/readyz", "/healthz"];
+    const TAKEN: [&str; 5] = ["/metrics", "/livez", "/readyz", "/healthz", "/top"];
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
     let is_absolute = path.starts_with('/') && !path.ends_with('/') && !path.contains("//");
     let has_dots = path.split('/').any(|part| matches!(part, "." | ".."));

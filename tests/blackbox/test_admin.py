@@ -4,6 +4,7 @@ import contextlib
 import socket
 import ssl
 import subprocess
+import threading
 
 import pytest
 
@@ -216,3 +217,36 @@ def test_an_address_in_use_ends_no_start(shards):
             equal(http.ask(f"http://127.0.0.1:{port}/livez").status, 200)
         finally:
             server.dispose()
+
+
+def test_top_names_the_client_that_hammers(server):
+    """One client asks all the time, another now and then."""
+    ended = threading.Event()
+
+    def hammer(client):
+        while not ended.is_set():
+            client.get("/zookeeper")
+
+    with server.client() as hammering, server.client() as polite:
+        polite.get("/zookeeper", watch=True)
+        thread = threading.Thread(target=hammer, args=(hammering,))
+        thread.start()
+        try:
+            found = http.ask(f"{server.url}/top?seconds=1").json()
+            run = subprocess.run([binary(), "top", server.url.removeprefix("http://"), "--seconds", "1"], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        finally:
+            ended.set()
+            thread.join()
+        first, second = found["sessions"][:2]
+        equal((first["session_id"], second["session_id"]), (f"0x{hammering.session_id:x}", f"0x{polite.session_id:x}"))
+        assert first["requests_per_second"] > 10 * second["requests_per_second"], found
+        equal((second["watches"], found["addresses"][0]["address"], found["addresses"][0]["connections"]), (1, "127.0.0.1", 2))
+        equal(run.returncode, 0, run.stderr)
+        sessions = run.stdout.split("session ")[1].splitlines()
+        assert sessions[1].startswith(f"0x{hammering.session_id:x} 127.0.0.1 "), run.stdout
+
+
+@pytest.mark.parametrize("seconds", ["0", "21", "x", "-1", ""])
+def test_top_measures_a_short_time(server, seconds):
+    answer = http.ask(f"{server.url}/top?seconds={seconds}")
+    equal((answer.status, answer.json()["command"]), (400, "top"))

@@ -6,20 +6,23 @@
 mod commands;
 mod json;
 pub(crate) mod proof;
+mod top;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
-use corral_core::report::is_long;
+use corral_core::report::{Gathered, is_long};
+use corral_wire::fourletter::FourLetter;
 use tokio::sync::Semaphore;
 
 use self::commands::{COMMANDS, Command, Kind, failed};
 use self::proof::{Denied, Proofs};
+use self::top::Counted;
 use super::http::{self, Client};
 use crate::config::Config;
 use crate::config::digests::hash;
@@ -29,6 +32,8 @@ use crate::runtime::complaint::Complaint;
 
 /// Long answers that are made, or that clients have not taken: one may have 32 MiB of text.
 const LONG_MAX: usize = 2;
+/// Longest time over which the load of clients is measured.
+const LOADS_SECONDS_MAX: u64 = 20;
 
 /// Settings of the commands.
 pub(crate) struct Settings {
@@ -78,6 +83,7 @@ pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>) -> R
         .route(&url, get(list))
         .route(&format!("{url}/"), get(list))
         .route(&format!("{url}/{{*name}}"), get(command).post(command))
+        .route("/top", get(loads))
         .with_state(admin)
         .merge(http::router(control))
 }
@@ -118,7 +124,28 @@ async fn command(
     admin.carry_out(command, &client, mask).await
 }
 
+/// `GET /top?seconds=N`: the clients that load this server most.
+async fn loads(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
+    let seconds =
+        query(&uri, "seconds").unwrap_or("5").parse().ok().filter(|seconds| (1..=LOADS_SECONDS_MAX).contains(seconds));
+    let Some(seconds) = seconds else {
+        let error = format!("seconds must be a number from 1 to {LOADS_SECONDS_MAX}");
+        return json(StatusCode::BAD_REQUEST, failed("top", &error));
+    };
+    let Some(before) = admin.connections().await else { return http::stops() };
+    let (before, began) = (Counted::of(&before), Instant::now());
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let Some(after) = admin.connections().await else { return http::stops() };
+    json(StatusCode::OK, before.answer(&after, began.elapsed()))
+}
+
 impl Admin {
+    /// All connections, gathered when there is a permit. `None` while the server stops.
+    async fn connections(&self) -> Option<Gathered> {
+        let _permit = self.long.acquire().await.ok()?;
+        http::ask(&self.control, FourLetter::Cons, 0).await
+    }
+
     /// Why a client may not change something; `None` if it may.
     fn deny(&self, command: &Command, client: &Client, headers: &HeaderMap) -> Option<(StatusCode, String)> {
         if !self.settings.allow_changes {
@@ -169,10 +196,14 @@ fn trace_mask(command: &Command, uri: &Uri) -> Result<i64, String> {
     if command.name() != "set_trace_mask" {
         return Ok(0);
     }
-    let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    let value = pairs.filter(|(key, _)| *key == "traceMask").map(|(_, value)| value).next_back();
-    let value = value.ok_or_else(|| NEEDED.to_owned())?;
+    let value = query(uri, "traceMask").ok_or_else(|| NEEDED.to_owned())?;
     value.parse().map_err(|_| format!("{NEEDED}, got {value}"))
+}
+
+/// The last value of a key in the query.
+fn query<'u>(uri: &'u Uri, key: &str) -> Option<&'u str> {
+    let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(name, _)| *name == key).map(|(_, value)| value).next_back()
 }
 
 fn json(code: StatusCode, body: Vec<u8>) -> Response {

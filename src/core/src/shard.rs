@@ -298,6 +298,7 @@ impl Shard {
         conn.heard = now;
         conn.note_moved(bytes.len());
         self.statistics.bytes_received += bytes.len() as u64;
+        conn.counters.bytes += bytes.len() as u64;
         if !mem::replace(&mut conn.heard_noted, true) {
             self.heard.push(id);
         }
@@ -340,6 +341,7 @@ impl Shard {
         conn.note_moved(count);
         conn.forget_sent(count);
         self.statistics.bytes_sent += count as u64;
+        conn.counters.bytes += count as u64;
         if conn.unsent() == 0 {
             conn.sent = 0;
             conn.announced = false;

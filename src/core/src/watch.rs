@@ -197,6 +197,12 @@ impl WatchTable {
         self.total == 0
     }
 
+    /// Paths that a connection watches.
+    pub(crate) fn count_of(&self, conn: ConnId) -> u32 {
+        let held = self.held.get(conn.slot as usize).filter(|held| held.generation == conn.generation);
+        held.map_or(0, |held| held.live)
+    }
+
     /// Whether any watch is recursive.
     pub(crate) fn has_recursive(&self) -> bool {
         !self.recursive.is_empty()

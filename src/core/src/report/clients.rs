@@ -33,13 +33,15 @@ pub struct ConnLine {
     writing: bool,
     /// Requests that wait for their reply.
     pub queued: usize,
+    /// Paths that it watches.
+    pub watches: u32,
     pub counters: ConnCounters,
 }
 
 impl ConnLine {
     /// `sessionless_ms` is how long a connection may go without a session, and the width of the buckets, as in
     /// ZooKeeper.
-    pub(super) fn of(conn: &Conn, sessionless_ms: u64) -> Self {
+    pub(super) fn of(conn: &Conn, watches: u32, sessionless_ms: u64) -> Self {
         let silent_ms = u64::try_from(conn.timeout_ms).unwrap_or(0);
         let end = match conn.phase {
             Phase::Live => conn.heard.plus(silent_ms),
@@ -56,12 +58,18 @@ impl ConnLine {
             reading: conn.command.is_none() && !conn.stalled,
             writing: conn.command.is_none() && conn.unsent() > 0,
             queued: conn.pending.len(),
+            watches,
             counters: conn.counters,
         }
     }
 }
 
 impl ConnLine {
+    /// The client. An IPv4 address is one, also if the socket is of IPv6.
+    pub fn peer(&self) -> SocketAddr {
+        SocketAddr::new(self.peer.ip().to_canonical(), self.peer.port())
+    }
+
     /// As Java shows it: `127.0.0.1:80`, `[0:0:0:0:0:0:0:1]:80`.
     pub fn address(&self) -> String {
         let ip = self.peer.ip().to_canonical();
@@ -146,6 +154,7 @@ pub(super) mod tests {
             reading: true,
             writing: false,
             queued: 0,
+            watches: 0,
             counters,
         }
     }

@@ -65,7 +65,11 @@ impl Shard {
 
     fn list_conns(&self, from: usize, piece: &mut Piece) {
         let sessionless_ms = self.config().sessionless_timeout_ms;
-        piece.conns = self.conns.range(from, PIECE_ENTRIES).map(|conn| ConnLine::of(conn, sessionless_ms)).collect();
+        piece.conns = self
+            .conns
+            .range(from, PIECE_ENTRIES)
+            .map(|conn| ConnLine::of(conn, self.watches.count_of(conn.id), sessionless_ms))
+            .collect();
         piece.next = self.conns.after(from, PIECE_ENTRIES);
     }
 

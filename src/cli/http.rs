@@ -1,0 +1,177 @@
+//! Questions to a running server by HTTP, at its admin address.
+//!
+//! The main thread, with a runtime of tokio for the connections.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, Uri};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime;
+use tokio_rustls::TlsConnector;
+
+use crate::exit::{ExitCode, Fault};
+use crate::net::tls::outgoing;
+
+/// Of an answer.
+const BODY_BYTES_MAX: usize = 64 << 10;
+const PORT: u16 = 8080;
+
+/// Status and text.
+pub(super) type Answer = (u16, String);
+
+/// The server that is asked.
+#[derive(Args)]
+pub(super) struct Server {
+    /// The server's admin address: HOST, HOST:PORT, or https://HOST:PORT
+    #[arg(default_value = "127.0.0.1:8080")]
+    server: String,
+    /// Seconds until a server that does not answer is unreachable
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// File of the authorities of the server's certificate, for https
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// File with a certificate and its key, if the server asks for one
+    #[arg(long, value_name = "FILE", requires = "ca")]
+    cert: Option<PathBuf>,
+}
+
+impl Server {
+    /// The server as HOST:PORT, and its answers to GETs of these paths, one after the other; or the reason why it does not answer. It
+    /// may take so many seconds more than the timeout.
+    ///
+    /// # Errors
+    /// A `Config` fault if the arguments cannot be used.
+    pub(super) fn ask(
+        &self,
+        paths: &[&str],
+        more_seconds: u64,
+    ) -> Result<(String, Result<Vec<Answer>, String>), Fault> {
+        let usage = |sentence: String| Fault::new(ExitCode::Config, sentence);
+        let target = Target::parse(&self.server).map_err(usage)?;
+        let tls = if target.is_https {
+            let remedy = || "https needs --ca FILE, the authorities of the server's certificate".to_owned();
+            let ca = self.ca.as_deref().ok_or_else(remedy).map_err(usage)?;
+            Some(Arc::new(outgoing(ca, self.cert.as_deref()).map_err(usage)?))
+        } else if self.ca.is_some() {
+            return Err(usage(format!("--ca is for https; give https://{}", self.server)));
+        } else {
+            None
+        };
+        let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let seconds = self.timeout + more_seconds;
+        let all = async {
+            let mut answers = Vec::new();
+            for path in paths {
+                answers.push(ask(&target, tls.clone(), path).await?);
+            }
+            Ok(answers)
+        };
+        let answers = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(seconds), all).await });
+        // The system's resolver may still wait.
+        runtime.shutdown_background();
+        Ok((target.shown(), answers.unwrap_or_else(|_| Err(format!("no answer within {seconds} s")))))
+    }
+}
+
+/// Where a server is asked.
+#[derive(Debug, PartialEq, Eq)]
+struct Target {
+    is_https: bool,
+    host: String,
+    port: u16,
+}
+
+impl Target {
+    fn parse(text: &str) -> Result<Target, String> {
+        let wrong = || format!("{text:?} is no server; give HOST, HOST:PORT or https://HOST:PORT");
+        let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        // An IPv6 address without brackets has no port.
+        let with_scheme = match text.parse::<IpAddr>() {
+            Ok(IpAddr::V6(address)) => format!("http://[{address}]"),
+            _ => with_scheme,
+        };
+        let uri: Uri = with_scheme.parse().map_err(|_| wrong())?;
+        let is_https = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong()),
+        };
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let is_bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
+        let has_port = uri.port_u16().is_some() || authority.len() == uri.host().map_or(0, str::len);
+        if host.is_empty() || !is_bare || !has_port || authority.contains('@') {
+            return Err(wrong());
+        }
+        Ok(Target { is_https, host, port: uri.port_u16().unwrap_or(PORT) })
+    }
+
+    fn shown(&self) -> String {
+        let (left, right) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        format!("{left}{}{right}:{}", self.host, self.port)
+    }
+}
+
+async fn ask(target: &Target, tls: Option<Arc<rustls::ClientConfig>>, path: &str) -> Result<Answer, String> {
+    let stream = TcpStream::connect((target.host.as_str(), target.port))
+        .await
+        .map_err(|error| format!("not reached: {error}; start the server, or give its admin.http_addr"))?;
+    let Some(config) = tls else { return request(stream, target, path).await };
+    let name =
+        ServerName::try_from(target.host.clone()).map_err(|_| "the host is no name of a certificate".to_owned())?;
+    let failed = |error: std::io::Error| format!("TLS failed: {error}; check --ca, --cert and the server's admin.tls");
+    let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
+    request(stream, target, path).await
+}
+
+async fn request(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    target: &Target,
+    path: &str,
+) -> Result<Answer, String> {
+    let failed = |error: hyper::Error| {
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        format!("no answer by HTTP: {cause}; check the address, https, and --cert if the server asks for certificates")
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get(path).header("host", target.shown()).body(Empty::<Bytes>::new());
+    let request = request.map_err(|error| format!("the request cannot be made: {error}"))?;
+    let response = sender.send_request(request).await.map_err(failed)?;
+    let status = response.status().as_u16();
+    let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| format!("the answer is not whole: {error}"))?.to_bytes();
+    connection.abort();
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_as_they_are_written() {
+        let parse = |text: &str| Target::parse(text).map(|target| (target.is_https, target.shown()));
+        let at = |is_https: bool, shown: &str| Ok((is_https, shown.to_owned()));
+        assert_eq!(parse("host"), at(false, "host:8080"));
+        assert_eq!(parse("10.0.0.1:99"), at(false, "10.0.0.1:99"));
+        assert_eq!(parse("::1"), at(false, "[::1]:8080"));
+        assert_eq!(parse("[::1]:99"), at(false, "[::1]:99"));
+        assert_eq!(parse("https://host:8443/"), at(true, "host:8443"));
+        for wrong in ["", "ftp://host", "host:port", "host/path", "user@host", "a b", "http://"] {
+            assert!(Target::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
