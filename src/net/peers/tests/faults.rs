@@ -299,15 +299,15 @@ fn a_name_is_resolved_at_every_dial() {
 
 #[test]
 fn who_moves_is_found_where_it_was_until_it_is_there() {
-    let (there, free) = (Fake { listener: listener() }, port(&listener()));
+    let (there, free) = (Fake { listener: listener() }, ClosedPort::new());
     let server = Server::start(1, 11, listener(), vec![address(2, port(&there.listener))], |_| ());
     let _socket = there.welcome();
     server.up(Direction::Out);
-    server.connections.configure(vec![address(2, free)]).expect("threads can be started");
+    server.connections.configure(vec![address(2, free.port())]).expect("threads can be started");
     server.down(Direction::Out);
     let socket = there.welcome();
     server.up(Direction::Out);
-    let here = Fake { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("it is free") };
+    let here = Fake { listener: free.open() };
     drop(socket);
     server.down(Direction::Out);
     let _socket = here.welcome();
@@ -316,8 +316,8 @@ fn who_moves_is_found_where_it_was_until_it_is_there() {
 
 #[test]
 fn who_was_found_is_found_there_again_however_often_it_is_said_to_move() {
-    let (there, configured) = (Fake { listener: listener() }, port(&listener()));
-    let server = Server::start(1, 11, listener(), vec![address(2, configured)], |settings| {
+    let (there, configured) = (Fake { listener: listener() }, ClosedPort::new());
+    let server = Server::start(1, 11, listener(), vec![address(2, configured.port())], |settings| {
         settings.listed = Some(vec![address(2, port(&there.listener))]);
     });
     let mut socket = there.welcome();
@@ -335,7 +335,7 @@ fn who_was_found_is_found_there_again_however_often_it_is_said_to_move() {
     // It is found no more where it was, but where this server's configuration says.
     drop((there, socket));
     server.down(Direction::Out);
-    let here = Fake { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, configured)).expect("it is free") };
+    let here = Fake { listener: configured.open() };
     let _socket = here.welcome();
     server.up(Direction::Out);
 }
@@ -389,11 +389,15 @@ fn peers_come_by_way_of_another_port_too() {
 
 #[test]
 fn nobody_there_is_said_once_and_dialled_on() {
-    let free = port(&listener());
-    let server = Server::start(1, 11, listener(), vec![address(2, free)], |_| ());
-    logged(&[" INFO ", &format!("127.0.0.1:{free}"), "is not reached yet", "connection refused; start that server"]);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free)).expect("it is free");
-    let _socket = Fake { listener }.welcome();
+    let free = ClosedPort::new();
+    let server = Server::start(1, 11, listener(), vec![address(2, free.port())], |_| ());
+    logged(&[
+        " INFO ",
+        &format!("127.0.0.1:{}", free.port()),
+        "is not reached yet",
+        "connection refused; start that server",
+    ]);
+    let _socket = Fake { listener: free.open() }.welcome();
     server.up(Direction::Out);
 }
 

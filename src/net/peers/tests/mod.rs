@@ -18,15 +18,35 @@ use bytes::Bytes;
 use corral_consensus::NodeId;
 use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES};
 use corral_peer::{Admission, Answer, ClusterName, Generation, Handshake};
+use socket2::Socket;
 
 use super::event::{Direction, PeerEvent, Reason};
 use super::{Generations, Kind, NotSent, PeerAddress, PeerConnections, Settings};
+use crate::net::listen;
 
 /// How long anything may take that happens at once on a quiet host.
 const SOON: Duration = Duration::from_secs(60);
 
 fn listener() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free")
+}
+
+/// A port that refuses connections until it is opened. No other program can take it meanwhile.
+struct ClosedPort(Socket);
+
+impl ClosedPort {
+    fn new() -> ClosedPort {
+        ClosedPort(listen::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port is free"))
+    }
+
+    fn port(&self) -> u16 {
+        self.0.local_addr().ok().and_then(|address| address.as_socket()).expect("it is bound").port()
+    }
+
+    fn open(self) -> TcpListener {
+        self.0.listen(16).expect("it is bound");
+        self.0.into()
+    }
 }
 
 fn address(id: u64, port: u16) -> PeerAddress {
