@@ -42,6 +42,27 @@ fn is_url(path: &str) -> bool {
     is_absolute && !has_dots && path.bytes().all(is_plain) && !TAKEN.contains(&path)
 }
 
+/// Two keys cannot have one address: the second one to listen there would fail at the start.
+pub(crate) fn check_addresses(draft: &mut Draft) {
+    let config = &draft.config;
+    let mut known = vec![("server.client_addr", config.server.client_addr)];
+    let others = [
+        ("tls.client_addr", config.tls.client_addr),
+        ("metrics.http_addr", config.metrics.http_addr),
+        ("admin.http_addr", Some(config.admin.http_addr).filter(|_| config.admin.enabled)),
+    ];
+    let mut doubles = Vec::new();
+    for (key, address) in others.into_iter().filter_map(|(key, address)| Some((key, address?))) {
+        let same = known.iter().find(|(_, other)| *other == address && address.port() > 0);
+        doubles.extend(same.map(|(other, _)| (key, format!("{address} is the address of {other}, too"))));
+        known.push((key, address));
+    }
+    for (key, reason) in doubles {
+        let source = draft.source(key);
+        draft.problem(&source, key, Rejection::new(reason, "give another port"));
+    }
+}
+
 pub(crate) fn check(draft: &mut Draft) {
     let config = draft.config.clone();
     let Admin { command_url, client_auth, allow_changes, token_file, .. } = &config.admin;

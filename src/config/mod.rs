@@ -191,6 +191,7 @@ pub(crate) fn load_once(file: Option<&Path>, overrides: &[Override]) -> Result<L
         check_logging(&mut draft);
         tls::check(&mut draft);
         admin::check(&mut draft);
+        admin::check_addresses(&mut draft);
         ensemble::check(&mut draft);
     }
     finish(draft)

@@ -124,6 +124,7 @@ fn zoo_keys_of_admin() {
         ("admin.commandURL=/{a}", "is no path of a URL"),
         ("admin.portUnification=true", "tls.key_store"),
         ("admin.needClientAuth=true", "the port serves no TLS"),
+        ("admin.serverAddress=::\nadmin.serverPort=2182", "[::]:2182 is the address of server.client_addr, too"),
     ] {
         let refused = zoo(line).expect_err(line);
         assert!(refused.contains(part), "{refused}");

@@ -116,6 +116,7 @@ def test_requests_of_other_sites_are_refused(server, path, headers):
 
 @pytest.mark.parametrize(("method", "path", "status"), [
     ("POST", "/commands/ruok", 405),
+    ("HEAD", "/commands/srst", 405),
     ("PUT", "/commands/ruok", 405),
     ("DELETE", "/commands/srst", 405),
     ("GET", "/commands/../commands/ruok", 200),

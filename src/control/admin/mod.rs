@@ -115,6 +115,9 @@ async fn command(
             Some((StatusCode::METHOD_NOT_ALLOWED, "the command shows something; send GET".to_owned()))
         }
         Kind::Shows => None,
+        Kind::Changes if method == Method::HEAD => {
+            Some((StatusCode::METHOD_NOT_ALLOWED, "the command changes something; send GET or POST".to_owned()))
+        }
         Kind::Changes => admin.deny(command, &client, &headers),
         Kind::Absent => Some((StatusCode::SERVICE_UNAVAILABLE, "this version does not offer the command".to_owned())),
     };

@@ -80,6 +80,8 @@ fn tokens(path: &Path) -> Result<Vec<String>, String> {
     let bytes = read_private(path, FILE_BYTES_MAX)?;
     let text =
         String::from_utf8(bytes).map_err(|_| "it is no text; write a token of letters and digits a line".to_owned())?;
+    // Some editors begin a file with this mark.
+    let text = text.trim_start_matches('\u{feff}');
     let tokens: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
     if tokens.is_empty() || tokens.iter().any(|token| token.len() < TOKEN_CHARACTERS_MIN) {
         return Err(format!(
@@ -130,7 +132,7 @@ mod tests {
     fn a_file_of_tokens_is_private_and_its_tokens_are_long() {
         let file = tempfile::NamedTempFile::new().expect("a file can be made");
         for (content, is_usable) in
-            [("", false), ("short\n", false), ("0123456789abcdef\nshort", false), ("0123456789abcdef", true)]
+            [("", false), ("short\n", false), ("0123456789abcdef\nshort", false), ("\u{feff}0123456789abcdef", true)]
         {
             std::fs::write(file.path(), content).expect("the file is writable");
             assert_eq!(tokens(file.path()).is_ok(), is_usable, "{content:?}");
