@@ -47,10 +47,8 @@ impl LogChanges {
         if self.is_by_variable {
             return tracing::warn!("{LEVELS} is set, and gives the levels of the log until a restart");
         }
-        let (levels, error) = configured(settings);
         // The subscriber lives as long as the process.
-        let _ = self.levels.reload(levels);
-        warn(error);
+        let _ = self.levels.reload(configured(settings));
     }
 
     /// The next line goes to the file that has the path then.
@@ -64,12 +62,11 @@ impl LogChanges {
 /// # Errors
 /// A `Config` fault if the file of the log cannot be opened.
 pub(super) fn start(settings: &LogSettings) -> Result<Log, Fault> {
-    let variable = env::var(LEVELS).ok().filter(|levels| !levels.is_empty()).map(|levels| targets(LEVELS, &levels));
+    let variable = env::var(LEVELS).ok().filter(|levels| !levels.is_empty()).map(|levels| targets(&levels));
     let (by_variable, wrong) = variable.map_or((None, None), |levels| (levels.as_ref().ok().cloned(), levels.err()));
     let is_by_variable = by_variable.is_some();
-    let (by_keys, wrong_keys) = configured(settings);
     let names_modules = is_by_variable || !settings.logging.modules.0.is_empty();
-    let (filter, levels) = reload::Layer::new(by_variable.unwrap_or(by_keys));
+    let (filter, levels) = reload::Layer::new(by_variable.unwrap_or_else(|| configured(settings)));
     let logging = &settings.logging;
     let reopen = Arc::new(AtomicBool::new(false));
     let is_terminal = logging.file.as_os_str().is_empty() && io::stderr().is_terminal();
@@ -94,28 +91,25 @@ pub(super) fn start(settings: &LogSettings) -> Result<Log, Fault> {
     };
     // Fails only if logging was started already; then that one stays.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines));
-    warn(wrong.or(wrong_keys));
+    if let Some(error) = wrong {
+        tracing::warn!("{error}; server.log_level counts");
+    }
     Ok(Log { _writes: writes, changes: LogChanges { levels, is_by_variable, reopen } })
 }
 
-fn warn(error: Option<String>) {
-    if let Some(error) = error {
-        tracing::warn!("{error}; server.log_level counts");
-    }
+/// Levels by the configuration, which has checked those of modules.
+fn configured(settings: &LogSettings) -> Targets {
+    let module = |text: &String| {
+        let (module, level) = text.split_once('=')?;
+        Some((module.to_owned(), level.parse::<LevelFilter>().ok()?))
+    };
+    let modules = settings.logging.modules.0.iter().filter_map(module);
+    Targets::new().with_default(filter(settings.level)).with_targets(modules)
 }
 
-/// Levels by the configuration, and the fault of those of modules. These do not count then.
-fn configured(settings: &LogSettings) -> (Targets, Option<String>) {
-    let level = filter(settings.level);
-    match targets("logging.modules", &settings.logging.modules.0.join(",")) {
-        Ok(levels) => (levels.with_default(level), None),
-        Err(error) => (Targets::new().with_default(level), Some(error)),
-    }
-}
-
-fn targets(given_by: &str, levels: &str) -> Result<Targets, String> {
+fn targets(levels: &str) -> Result<Targets, String> {
     levels.parse().map_err(|error: ParseError| {
-        format!("{given_by}={levels}: {error}; wanted is a level, or MODULE=LEVEL, with commas, for example info,corral_engine=debug")
+        format!("{LEVELS}={levels}: {error}; wanted is a level, or MODULE=LEVEL, with commas, for example info,corral_engine=debug")
     })
 }
 
@@ -194,11 +188,11 @@ mod tests {
 
     #[test]
     fn levels_are_those_of_modules() {
-        let levels = targets(LEVELS, "warn,corral_engine=debug").expect("it is right");
+        let levels = targets("warn,corral_engine=debug").expect("it is right");
         assert!(levels.would_enable("corral_engine::engine", &tracing::Level::DEBUG));
         assert!(!levels.would_enable("corral::net", &tracing::Level::INFO));
         assert!(levels.would_enable("corral::net", &tracing::Level::WARN));
-        let error = targets(LEVELS, "corral_engine=loud").expect_err("there is no such level");
+        let error = targets("corral_engine=loud").expect_err("there is no such level");
         assert!(error.starts_with("RUST_LOG=corral_engine=loud: "), "{error}");
     }
 

@@ -30,7 +30,7 @@ impl Output {
         Output { writer: io::BufWriter::new(io::stdout().lock()), open: true }
     }
 
-    /// Writes a line; false when nobody reads any more.
+    /// Writes a line; false after the reader has closed the pipe.
     pub(super) fn line(&mut self, line: &str) -> Result<bool, Fault> {
         self.write(line)?;
         self.write("\n")?;

@@ -32,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use super::prometheus;
 use crate::messages::ToControl;
 use crate::net::acceptor::BACKLOG;
+use crate::net::handshakes::HANDSHAKE_RECORD;
 use crate::net::listen;
 use crate::net::tls::clients::ClientTls;
 use crate::net::tls::subject::subject;
@@ -44,8 +45,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often an address that is in use is tried before the log says so, and the pause between later tries.
 const LISTEN_TRIES: u32 = 20;
 const LISTEN_PAUSE: Duration = Duration::from_secs(5);
-/// First byte of a TLS connection.
-const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Where and how HTTP is served.
 pub(crate) struct Endpoint {
@@ -79,11 +78,7 @@ impl Listener {
 async fn listen_at(address: SocketAddr, key: &str) -> TcpListener {
     let mut tries = 0_u32;
     loop {
-        let listened = listen::bind(address).and_then(|socket| {
-            socket.listen(BACKLOG)?;
-            Ok(socket.into())
-        });
-        let error = match listened {
+        let error = match listen::listen(address, BACKLOG) {
             Ok(listener) => return listener,
             Err(error) => error,
         };
@@ -134,8 +129,7 @@ impl Client {
 /// Refuses what another site makes a browser send, and names that an attacker lets point to this host.
 async fn keep_sites_out(Extension(client): Extension<Client>, request: Request, next: Next) -> Response {
     if client.is_kept_out(request.headers()) {
-        let sentence = "requests of other sites are refused: use an address or localhost as host, not a name
-";
+        let sentence = "requests of other sites are refused: use an address or localhost as host, not a name\n";
         return (StatusCode::FORBIDDEN, sentence).into_response();
     }
     next.run(request).await
@@ -200,7 +194,7 @@ async fn connection(stream: TcpStream, address: SocketAddr, tls: Option<Endpoint
     let mut first = [0];
     if serves_plaintext {
         match timeout(HEAD_TIMEOUT, stream.peek(&mut first)).await {
-            Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
+            Ok(Ok(1)) if first[0] == HANDSHAKE_RECORD => {}
             Ok(Ok(1)) => return request(stream, &client, router).await,
             _ => return,
         }

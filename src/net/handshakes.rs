@@ -26,7 +26,7 @@ use crate::runtime::complaint::{Allowance, Complaint};
 /// Lines for handshakes that failed.
 const LINES_PER_SECOND: u32 = 10;
 /// First byte of a TLS handshake.
-const HANDSHAKE_RECORD: u8 = 0x16;
+pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 
 /// Protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -172,7 +172,7 @@ pub(crate) fn run(
 ) -> Result<(), Fault> {
     let clock = Clock::start();
     let (tls, sasl_users) = (ClientTls::configured(&config)?, users::configured(&config.security)?.map(Arc::new));
-    let (admin_tls, _) = (ClientTls::for_admin(&config)?, admin::Settings::configured(&config)?);
+    let (admin_tls, admin) = (ClientTls::for_admin(&config)?, admin::Settings::configured(&config)?);
     let sockets = Sockets::bind(&config)?;
     let (incarnation, nonce_key) = (u64::from_le_bytes(random()?), random()?);
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -229,7 +229,7 @@ pub(crate) fn run(
         applied,
         taken,
     });
-    let outcome = serve(&context, plan, recovery, signals, sockets);
+    let outcome = serve(&context, plan, recovery, signals, sockets, admin);
     context.audit.iter().for_each(AuditLog::end);
     outcome
 }
@@ -241,6 +241,7 @@ fn serve(
     recovery: Recovery,
     signals: &Signals,
     Sockets { clients, secure, http }: Sockets,
+    admin: admin::Settings,
 ) -> Result<(), Fault> {
     start_certificates(context, plan, signals)?;
     if let Some(audit) = context.audit.clone() {
@@ -253,7 +254,7 @@ fn serve(
     let address = context.config.server.client_addr;
     let bound = clients.local_addr().ok().and_then(|bound| bound.as_socket()).unwrap_or(address);
     context.gauges.client_port.store(bound.port(), Ordering::Relaxed);
-    start_control(context, plan, http)?;
+    start_control(context, plan, http, admin)?;
     signals.pass_on_to(context.boxes.consensus.0.clone());
     if !signals.is_to_stop() {
         let listeners = Listeners {
@@ -432,7 +433,12 @@ fn start_certificates(context: &Context, plan: &CorePlan, signals: &Signals) -> 
 }
 
 /// Starts the control thread, which answers four-letter commands and serves HTTP on this socket.
-fn start_control(context: &Arc<Context>, plan: &CorePlan, http: Option<Socket>) -> Result<(), Fault> {
+fn start_control(
+    context: &Arc<Context>,
+    plan: &CorePlan,
+    http: Option<Socket>,
+    admin: admin::Settings,
+) -> Result<(), Fault> {
     let Context { config, clock, boxes, .. } = &**context;
     let certificates = context.certificates().into_iter().map(|(one, _)| one).collect();
     let facts = Facts::new(
@@ -462,7 +468,7 @@ fn start_control(context: &Arc<Context>, plan: &CorePlan, http: Option<Socket>) 
         let tls = context.admin_tls.clone().map(|certificates| EndpointTls { certificates, serves_plaintext });
         let listener = Listener::Wanted(config.admin.http_addr, "admin.http_addr");
         let timeout = Duration::from_millis(u64::from(config.admin.idle_timeout_ms));
-        Some((endpoint(listener, timeout, tls), admin::Settings::configured(config)?))
+        Some((endpoint(listener, timeout, tls), admin))
     } else {
         None
     };
