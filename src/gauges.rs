@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use corral_core::ids::Zxid;
-use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, ScrubFacts, Sizes, Timing};
+use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Scarcity, ScrubFacts, Sizes, Timing};
 use corral_core::servers::Servers;
 use corral_engine::{Status, StoredServers};
 
@@ -30,6 +30,11 @@ pub(crate) struct Gauges {
     pub(crate) slow_syncs: Occurrences,
     /// Log entries that are committed and not applied here.
     lag: AtomicU64,
+    /// Number of a [`Scarcity`]; 0: nothing is scarce.
+    scarcity: AtomicU8,
+    /// Whether this leader refuses writes that add data, and how many it refused.
+    growth_refusing: AtomicBool,
+    growth_refused: AtomicU64,
     /// Times that this server let another lead because its log was stalled.
     pub(crate) slow_disk_transfers: AtomicU64,
     pub(crate) log_entries_kept: AtomicU64,
@@ -83,6 +88,8 @@ impl Gauges {
         self.log_entries_kept.store(status.log_entries_kept, Ordering::Relaxed);
         self.served_snapshot.store(status.served_snapshot, Ordering::Relaxed);
         self.lag.store(status.lag, Ordering::Relaxed);
+        self.growth_refusing.store(status.growth_refusing, Ordering::Relaxed);
+        self.growth_refused.store(status.growth_refused, Ordering::Relaxed);
         self.leader.store(status.leader.map_or(0, |leader| leader.0), Ordering::Relaxed);
         *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) = status.proposals;
         let number = |obstacle: Option<Obstacle>| obstacle.map_or(0, |one| one as u8);
@@ -149,6 +156,20 @@ impl Gauges {
     /// Log entries that are committed and not applied here, as of the last tick.
     pub(crate) fn lag(&self) -> u64 {
         self.lag.load(Ordering::Relaxed)
+    }
+
+    /// Whether disk space or memory is scarce.
+    pub(crate) fn scarcity(&self) -> Option<Scarcity> {
+        Scarcity::ALL.into_iter().find(|one| *one as u8 == self.scarcity.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_scarcity(&self, scarcity: Option<Scarcity>) {
+        self.scarcity.store(scarcity.map_or(0, |one| one as u8), Ordering::Relaxed);
+    }
+
+    /// Whether this leader refuses writes that add data, and how many it refused, as of the last tick.
+    pub(crate) fn growth(&self) -> (bool, u64) {
+        (self.growth_refusing.load(Ordering::Relaxed), self.growth_refused.load(Ordering::Relaxed))
     }
 
     /// Sizes of the log entries that this server proposed.

@@ -282,6 +282,12 @@ sections! {
         /// Bytes of large writes that may be on their way, in the whole server. Each shard has its share of
         /// them, and one more closes its connection.
         large_requests_bytes_max: u32 = 104_857_600, range(MIB, 2 * GIB), "bytes";
+        /// Whether a leader refuses writes that add data (QUOTAEXCEEDED) while less than two log segments and one
+        /// snapshot have room on its disks. Reads, deletes and sessions go on.
+        reserve_disk_space: bool = true, NONE, "";
+        /// Anonymous memory of the process at which a leader refuses writes that add data (QUOTAEXCEEDED). They go
+        /// on below nine tenths of it. 0 = no such limit.
+        memory_bytes_max: u64 = 0, range(0, 1024 * GIB), "bytes";
     }
     /// The log: fully allocated segment files that every acknowledged write is synced to.
     log: Log {

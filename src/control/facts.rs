@@ -174,6 +174,8 @@ impl Facts {
                 facts.last_freeze_s = self.gauges.freezes.last_s();
                 facts.last_slow_sync_s = self.gauges.slow_syncs.last_s();
                 facts.lag = self.gauges.lag();
+                facts.scarcity = self.gauges.scarcity();
+                (facts.growth_refusing, facts.growth_refused) = self.gauges.growth();
                 facts.spaces = self.space.look();
                 facts.slow_disk_transfers = self.gauges.slow_disk_transfers.load(Ordering::Relaxed);
                 facts.log_entries_kept = self.gauges.log_entries_kept.load(Ordering::Relaxed);
@@ -302,6 +304,11 @@ impl Memory {
             used: kib(&own, "VmRSS:"),
         }
     }
+}
+
+/// Memory of the process that no file backs.
+pub(super) fn anonymous_bytes() -> u64 {
+    kib(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "RssAnon:")
 }
 
 /// The bytes of a line such as `VmRSS:     1234 kB`.

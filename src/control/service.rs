@@ -1,4 +1,4 @@
-//! Tells the supervisor (systemd) that the server serves, or why it does not, and that it is alive. Looks at the disk space, too.
+//! Tells the supervisor (systemd) that the server serves, or why it does not, and that it is alive. Looks at disk space and memory, too.
 //!
 //! On the control thread.
 
@@ -6,23 +6,28 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use corral_core::report::{Mode, SpaceFacts};
+use corral_core::report::{MemoryUse, Mode, SpaceFacts, scarcity};
 use sd_notify::NotifyState;
 use tokio::time::sleep;
 
+use super::facts::anonymous_bytes;
 use super::space::Space;
 use crate::gauges::Gauges;
+use crate::messages::{Event, ToConsensus};
+use crate::runtime::mailbox::Post;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Looks between two looks at the disks.
-const DISKS_EVERY: u32 = 20;
 /// Messages that wait for the supervisor. More are dropped.
 const NOTES_MAX: usize = 8;
 
-/// The server and its disks.
+/// The server, its disks and its memory.
 pub(crate) struct Service {
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) space: Space,
+    pub(crate) consensus: Post<ToConsensus>,
+    /// See the keys `limits.reserve_disk_space` and `limits.memory_bytes_max`.
+    pub(crate) reserves_disk_space: bool,
+    pub(crate) memory_bytes_max: u64,
 }
 
 impl Service {
@@ -30,12 +35,10 @@ impl Service {
     pub(super) async fn run(self) {
         let (mut is_ready, mut said) = (false, String::new());
         let mut low: Vec<String> = Vec::new();
-        let mut looks = 0_u32;
         loop {
-            if looks.is_multiple_of(DISKS_EVERY) {
-                warn(&self.space.look(), &mut low);
-            }
-            looks = looks.wrapping_add(1);
+            let spaces = self.space.look();
+            warn(&spaces, &mut low);
+            self.watch_scarcity(&spaces);
             let (serves, status) = self.status();
             tell(Note::Watchdog);
             if status != said {
@@ -47,6 +50,25 @@ impl Service {
                 is_ready = true;
             }
             sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Tells the engine when disk space or memory becomes scarce, and when it is no more.
+    fn watch_scarcity(&self, spaces: &[SpaceFacts]) {
+        let present = self.gauges.scarcity();
+        let spaces = if self.reserves_disk_space { spaces } else { &[] };
+        let bytes = if self.memory_bytes_max > 0 { anonymous_bytes() } else { 0 };
+        let found = scarcity(present, spaces, MemoryUse { bytes, bytes_max: self.memory_bytes_max });
+        if found == present {
+            return;
+        }
+        self.gauges.set_scarcity(found);
+        let _ = self.consensus.send(Event::Scarce(found.is_some()).into());
+        match found {
+            Some(scarcity) => {
+                tracing::error!("this server refuses writes that add data while it leads: {}", scarcity.sentence());
+            }
+            None => tracing::info!("this server takes writes that add data again"),
         }
     }
 

@@ -449,7 +449,13 @@ fn start_control(
         certificates,
         context.audit.clone(),
     );
-    let service = Service { gauges: Arc::clone(&context.gauges), space: facts.space().clone() };
+    let service = Service {
+        gauges: Arc::clone(&context.gauges),
+        space: facts.space().clone(),
+        consensus: boxes.consensus.0.clone(),
+        reserves_disk_space: config.limits.reserve_disk_space,
+        memory_bytes_max: config.limits.memory_bytes_max,
+    };
     let responder = Responder::new(boxes.to_shards(), boxes.consensus.0.clone(), facts);
     let (mailbox, endings) = (boxes.control.clone(), boxes.endings.0.clone());
     let metrics = match http.zip(config.metrics.http_addr) {

@@ -18,7 +18,7 @@ from support.wait import free_port, wait_until
 LIMIT_S = 60
 SAMPLE = re.compile(r"([a-z_]+)(\{[a-z_]+=\"[^\"]*\"\})? (-?[0-9.e+]+)")
 # Checks that a busy host may fail at any time.
-BY_THE_HOST = {"disk-space-left", "sync-latency", "executor-stalls"}
+BY_THE_HOST = {"disk-space-left", "growth", "sync-latency", "executor-stalls"}
 # They differ between any two looks.
 MOVING = ("log_dir_free", "data_dir_free", "uptime", "num_alive_connections", "packets_", "open_file_descriptor_count", "process_", "bytes_received_count", "response_bytes")
 
@@ -113,7 +113,7 @@ def test_a_healthy_server_passes_every_probe(server):
     checks = ["leader", "serving", "disk-space"]
     equal(probe(server.url, "/readyz?verbose"), (200, [*(f"[+]{name} ok" for name in checks), "readyz check passed"]))
     status, lines = probe(server.url, "/healthz?verbose")
-    checks += ["disk-space-left", "applied-lag", "sync-latency", "executor-stalls", "data", "certificates"]
+    checks += ["disk-space-left", "growth", "applied-lag", "sync-latency", "executor-stalls", "data", "certificates"]
     equal([line[3:].split()[0] for line in lines[:-1]], checks)
     failed = {line[3:].split()[0] for line in lines if line.startswith("[-]")}
     assert failed <= BY_THE_HOST, lines

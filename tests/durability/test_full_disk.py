@@ -22,11 +22,15 @@ MIB = 1 << 20
 DISK_BYTES, FILLER_BYTES, VALUE = 32 * MIB, 12 * MIB, b"x" * 200_000
 WRITES_MAX = DISK_BYTES // len(VALUE)
 NO_SPACE_CODE = 7
+# Writes are refused while less than two log segments are free.
+RESERVE, TOO_LITTLE_BYTES = "limits.reserve_disk_space", 7 * MIB
 SETTINGS = {
     "log.segment_bytes": 4 * MIB,
     "limits.frame_bytes_max": 1_000_000,
     **NO_SNAPSHOT,
     "snapshot.snapshots_retained": 1,
+    # Otherwise writes are refused before the disk is full.
+    RESERVE: "false",
 }
 # What the server waits for at a stop.
 STOP_LIMIT_S = 5
@@ -34,6 +38,7 @@ POLL_S = 0.05
 FULL = {"zk_disk_full": "1", "zk_serving": "0", "zk_not_serving_reason": "disk-full"}
 # Longer than a leader takes to hand over.
 HOLD_MS, AWAY_LINE = 3000, "not currently serving requests: its disk is full"
+SCARCE_LINE = "disk space or memory is scarce: transferring leadership"
 NO_SPACE_LINE = "the log has no space: transferring leadership"
 
 
@@ -59,9 +64,9 @@ def own_mounts():
 class FullDisk:
     """A server whose data directory, or only its log, is on a small disk with a file that can be removed."""
 
-    def __init__(self, shards, log_only=False):
+    def __init__(self, shards, log_only=False, more=None):
         settings = {**SETTINGS, "server.log_dir": "small"} if log_only else SETTINGS
-        self.server = Corral(shards=shards, settings=settings)
+        self.server = Corral(shards=shards, settings={**settings, **(more or {})})
         self.place = self.server.directory / ("small" if log_only else "data")
         self.place.mkdir()
         mount(self.place)
@@ -112,6 +117,28 @@ def replied(client):
         return None
 
 
+def leave(place, filler, free_bytes):
+    """Makes a file so large that this much space is left."""
+    found = os.statvfs(place)
+    size = filler.stat().st_size if filler.exists() else 0
+    with filler.open("ab") as file:
+        os.posix_fallocate(file.fileno(), 0, size + found.f_bavail * found.f_frsize - free_bytes)
+
+
+def metric(server, name):
+    return words_table(four_letter_command(server.address, "mntr"), "\t")[name]
+
+
+def is_refusing(server):
+    return metric(server, "zk_growth_refusing") == "1"
+
+
+def refused_code(call, *arguments):
+    with pytest.raises(Refused) as refused:
+        call(*arguments)
+    return refused.value.code
+
+
 def told_why(server):
     told = words_table(four_letter_command(server.address, "mntr"), "\t")
     return {key: told.get(key) for key in FULL}
@@ -149,6 +176,35 @@ def test_space_that_comes_in_time_is_used(shards):
         disk.all_is_there()
 
 
+def test_writes_that_add_data_are_refused_before_the_disk_is_full(shards):
+    with FullDisk(shards, more={RESERVE: "true"}) as disk:
+        client = disk.server.client(timeout_ms=60_000)
+        client.create("/n", b"before")
+        leave(disk.place, disk.filler, TOO_LITTLE_BYTES)
+        wait_until(lambda: is_refusing(disk.server), "writes are refused")
+        calls = ((client.create, "/other"), (client.set, "/n", b"after"), (client.multi, (jute.CREATE, jute.create_body("/other"))))
+        equal([refused_code(*call) for call in calls], [jute.QUOTA_EXCEEDED] * 3)
+        equal(client.get("/n")[0], b"before", "a read")
+        with disk.server.client() as another:
+            another.delete("/n")
+        wait_until(lambda: metric(disk.server, "zk_growth_refused") == "3", "they are counted")
+        equal(metric(disk.server, "zk_serving"), "1")
+        disk.filler.unlink()
+        wait_until(lambda: not is_refusing(disk.server), "writes are taken again")
+        client.create("/n0", VALUE)
+        disk.acknowledged = 1
+        equal(disk.server.stop(), 0, "exit code")
+        disk.all_is_there()
+
+
+def test_a_server_that_needs_much_memory_refuses_to_grow(shards):
+    with FullDisk(shards, more={"limits.memory_bytes_max": MIB}) as disk:
+        wait_until(lambda: is_refusing(disk.server), "writes are refused")
+        with disk.server.client() as client:
+            equal(refused_code(client.create, "/n"), jute.QUOTA_EXCEEDED)
+            equal(client.children("/"), ["zookeeper"])
+
+
 def test_the_log_makes_room_for_itself(shards):
     """A snapshot elsewhere makes most of the log superfluous: writes go on, and nothing needs to be freed by hand."""
     with FullDisk(shards, log_only=True) as disk:
@@ -163,8 +219,8 @@ def test_the_log_makes_room_for_itself(shards):
 class SmallDisks(Ensemble):
     """Three servers, each on a small disk with a file that can be removed."""
 
-    def __init__(self, shards):
-        super().__init__("corral", shards=shards, settings={**CALM, **SETTINGS, "ensemble.hold_ms": HOLD_MS})
+    def __init__(self, shards, more=None):
+        super().__init__("corral", shards=shards, settings={**CALM, **SETTINGS, "ensemble.hold_ms": HOLD_MS, **(more or {})})
         for member in self.members:
             myid = member.directory / "data" / "myid"
             number = myid.read_text()
@@ -248,3 +304,19 @@ def test_clients_of_one_of_three_without_space_go_elsewhere(leads, shards, note)
         back.create("/back")
         equal(told_why(full)["zk_disk_full"], "0")
         note(f"{written} writes")
+
+
+def test_a_leader_with_little_space_hands_over_before_it_refuses_writes(shards):
+    with SmallDisks(shards, more={RESERVE: "true"}) as ensemble:
+        first = ensemble.leader()
+        for server in ensemble.members:
+            ensemble.filler(server).unlink()
+        leave(ensemble.filler(first).parent, ensemble.filler(first), TOO_LITTLE_BYTES)
+        wait_until(lambda: SCARCE_LINE in first.log() and ensemble.leader() is not first, "another leads")
+        with first.client(timeout_ms=60_000) as client:
+            client = create(first, client, "/n", VALUE)
+            for server in ensemble.members:
+                leave(ensemble.filler(server).parent, ensemble.filler(server), TOO_LITTLE_BYTES)
+            wait_until(lambda: any(map(is_refusing, ensemble.members)), "the leader refuses writes")
+            equal(refused_code(client.create, "/other"), jute.QUOTA_EXCEEDED)
+            client.delete("/n")

@@ -192,6 +192,17 @@ pub enum CommandKind {
 }
 
 impl CommandKind {
+    /// Whether it may add data to the tree.
+    pub(crate) fn adds_data(&self) -> bool {
+        let adds =
+            |op: &WriteOp| matches!(op, WriteOp::Create { .. } | WriteOp::SetData { .. } | WriteOp::SetAcl { .. });
+        match self {
+            Self::Op(op) => adds(op),
+            Self::Multi(ops) => ops.iter().any(adds),
+            _ => false,
+        }
+    }
+
     /// Whether a client can ask for it; the others are the leader's own.
     pub const fn is_clients(&self) -> bool {
         match self {

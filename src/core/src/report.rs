@@ -14,6 +14,7 @@ mod metrics;
 mod obstacle;
 mod pieces;
 mod process;
+mod scarcity;
 mod server;
 mod watches;
 
@@ -31,9 +32,8 @@ pub(crate) use counters::Answered;
 pub use counters::{ConnCounters, Latency, Sizes, Statistics};
 pub use metrics::{Kind, METRICS, Metric, Origin, Sample, Summary, Value};
 pub use obstacle::Obstacle;
-pub use process::{
-    AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, SpaceFacts, Timing,
-};
+pub use process::{AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing};
+pub use scarcity::{MemoryUse, Scarcity, SpaceFacts, scarcity};
 pub use watches::WatchSummary;
 
 /// Sums over one shard, or over all of them.

@@ -133,6 +133,9 @@ pub struct Sequencer {
     asked: Option<Box<Asked>>,
     asked_changes: u64,
     oversized: Option<Oversized>,
+    /// See [`Sequencer::refuse_growth`].
+    refuses_growth: bool,
+    growth_refused: u64,
     /// See [`Sequencer::admit`].
     all_members_know: bool,
     /// A batch with `features::ADMITTED` was proposed in this leadership.
@@ -165,6 +168,8 @@ impl Sequencer {
             asked: None,
             asked_changes: 0,
             oversized: None,
+            refuses_growth: false,
+            growth_refused: 0,
             all_members_know: true,
             has_admitted: false,
         }

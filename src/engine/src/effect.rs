@@ -207,6 +207,10 @@ pub struct Status {
     pub served_snapshot: u64,
     /// Log entries that are committed and not applied here, as of the last tick.
     pub lag: u64,
+    /// Whether this leader refuses writes that add data, and how many it refused, as of the last tick.
+    pub growth_refusing: bool,
+    /// See there.
+    pub growth_refused: u64,
     /// The leader, if this server of an ensemble knows one.
     pub leader: Option<NodeId>,
     /// Sizes of the log entries that this server proposed.
@@ -227,6 +231,8 @@ impl Status {
             reconfig: ReconfigStep::default(),
             served_snapshot,
             lag: 0,
+            growth_refusing: false,
+            growth_refused: 0,
             leader: None,
             proposals: Sizes::default(),
         }

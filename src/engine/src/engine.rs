@@ -8,6 +8,7 @@ mod context;
 mod expiry_log;
 mod installation;
 mod refusals;
+mod scarcity;
 mod shard_backlog;
 mod shutdown;
 mod snapshots;
@@ -42,6 +43,7 @@ use crate::snapshot::{Arrived, Offered};
 use context::Context;
 use expiry_log::ExpiryLog;
 use refusals::log_refusals;
+use scarcity::Scarcity;
 use shard_backlog::ShardBacklog;
 use shutdown::Shutdown;
 use snapshots::Snapshots;
@@ -67,6 +69,7 @@ pub struct Engine<M: Replicated = ReplicatedCoordinator> {
     repair: StateRepair,
     shutdown: Shutdown,
     backlog: ShardBacklog,
+    scarcity: Scarcity,
     expiry_log: ExpiryLog,
     catch_up: CatchUp,
     log_disk: LogDisk,
@@ -105,6 +108,7 @@ impl<M: Replicated> Engine<M> {
             snapshots,
             repair: StateRepair::default(),
             shutdown: Shutdown::new(),
+            scarcity: Scarcity::default(),
             expiry_log: ExpiryLog::default(),
             catch_up: CatchUp::default(),
             log_disk: LogDisk::Writes,
@@ -191,9 +195,7 @@ impl<M: Replicated> Engine<M> {
                 parts.snapshots.give_up_log_if(full, &mut context);
             }
             Event::SnapshotWritten(written) => self.snapshot_written(now, written),
-            Event::SnapshotFailed { index, was_tried, found } => {
-                self.snapshot_failed(now, index, was_tried, found.as_ref());
-            }
+            Event::SnapshotFailed { index, was_tried, found } => self.snapshot_failed(now, index, was_tried, found),
             Event::SnapshotRequested => self.write_snapshot_if(now, Sequencer::has_changes),
             Event::StateCorrupt(found) => self.begin_repair(now, &found),
             Event::CopiedDamage { found, installs } => {
@@ -214,6 +216,7 @@ impl<M: Replicated> Engine<M> {
                 let (parts, mut context) = self.parts(now);
                 parts.snapshots.log_damaged(&what, &mut context);
             }
+            Event::Scarce(scarce) => self.scarcity.set(scarce),
             Event::Stop => {
                 let shards = self.shards;
                 let (parts, mut context) = self.parts(now);
@@ -266,6 +269,7 @@ impl<M: Replicated> Engine<M> {
             self.replica.reconcile(&peers.wanted);
             peers.transfer_leadership_if_slow(now.micros, self.log_disk, &mut self.replica, &mut self.out);
         }
+        self.scarcity.tick(now.micros, &mut self.replica);
         self.show(now);
         let ticked = self.replica.machine_mut().tick(now.millis(), now.wall);
         self.replica.machine_mut().observe_tick(&ticked);
@@ -304,12 +308,8 @@ impl<M: Replicated> Engine<M> {
         }
         let stalled = self.log_disk == LogDisk::Full;
         self.out.status.stalled = stalled;
-        self.standalone.tick(
-            now.millis(),
-            &self.replica,
-            &ServerState::standalone(stopping, stalled),
-            &mut self.out.status,
-        );
+        let state = ServerState::standalone(stopping, stalled);
+        self.standalone.tick(now.millis(), &self.replica, &state, &mut self.out.status);
     }
 
     /// Does one step of what can be done now: see [`Turned`]. `applied` is the number of batches that every shard has
@@ -464,12 +464,12 @@ impl<M: Replicated> Engine<M> {
         parts.snapshots.trim_log(index, log_from, &mut context);
     }
 
-    fn snapshot_failed(&mut self, now: Now, index: u64, was_tried: bool, found: Option<&CorruptState>) {
+    fn snapshot_failed(&mut self, now: Now, index: u64, was_tried: bool, found: Option<CorruptState>) {
         if !self.snapshots.failed() {
             return;
         }
         if let Some(found) = found {
-            self.begin_repair(now, found);
+            self.begin_repair(now, &found);
         }
         if self.shutdown.gives_up_snapshot() {
             return;

@@ -64,6 +64,8 @@ pub enum Event {
         /// What is corrupt, if that is why.
         found: Option<CorruptState>,
     },
+    /// Whether disk space or memory is scarce: a leader then refuses writes that add data.
+    Scarce(bool),
     /// An operator requests a snapshot. It is written if anything has changed.
     SnapshotRequested,
     /// The state of this server is corrupt.

@@ -93,6 +93,8 @@ impl Serving {
         state: &ServerState,
         status: &mut Status,
     ) {
+        let sequencer = &replica.machine().sequencer;
+        (status.growth_refusing, status.growth_refused) = (sequencer.refuses_growth(), sequencer.growth_refused());
         let applied = replica.applied();
         if applied != self.applied.0 || !replica.machine().is_waiting() {
             self.applied = (applied, now);

@@ -35,6 +35,11 @@ pub fn checks(gathered: &Gathered) -> Vec<Check> {
         check("disk-space", true, fault(facts.stalled, "the log or a snapshot has no space; free space")),
         check("disk-space-left", false, facts.spaces.iter().find(|space| space.is_low()).map(left)),
         check(
+            "growth",
+            false,
+            facts.scarcity.map(|scarcity| format!("a leader refuses writes that add data: {}", scarcity.sentence())),
+        ),
+        check(
             "applied-lag",
             false,
             (facts.lag > LAG_ENTRIES_MAX)
@@ -81,7 +86,7 @@ fn left(space: &SpaceFacts) -> String {
 mod tests {
     use super::*;
     use crate::ids::{Millis, WallMillis};
-    use crate::report::{Moment, Obstacle, Report, ScrubFacts, ServerFacts};
+    use crate::report::{Moment, Obstacle, Report, Scarcity, ScrubFacts, ServerFacts};
 
     #[test]
     fn a_check_fails_for_its_own_reason() {
@@ -97,6 +102,7 @@ mod tests {
         assert_eq!(failed(ServerFacts { stalled: true, ..well() }), ["disk-space"]);
         let space = SpaceFacts { needed_bytes: 2 << 30, free_bytes: 1 << 30, ..SpaceFacts::default() };
         assert_eq!(failed(ServerFacts { spaces: alloc::vec![space], ..well() }), ["disk-space-left"]);
+        assert_eq!(failed(ServerFacts { scarcity: Some(Scarcity::Memory), ..well() }), ["growth"]);
         assert_eq!(failed(ServerFacts { lag: LAG_ENTRIES_MAX + 1, ..well() }), ["applied-lag"]);
         let now_s = 1_800_000_000;
         assert_eq!(failed(ServerFacts { last_slow_sync_s: now_s - 59, ..well() }), ["sync-latency"]);

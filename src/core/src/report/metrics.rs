@@ -353,6 +353,20 @@ pub const METRICS: &[Metric] = &[
     server(Corral, Gauge, "disk_space_low", "1 while the next log segments and snapshots have no room", |k| {
         k.facts.spaces.iter().any(super::SpaceFacts::is_low).into()
     }),
+    server(
+        Corral,
+        Gauge,
+        "growth_refusing",
+        "1 while this leader refuses writes that add data, because disk space or memory is scarce",
+        |k| k.facts.growth_refusing.into(),
+    ),
+    server(
+        Corral,
+        Counter,
+        "growth_refused",
+        "writes of clients that this server refused for that reason while it led",
+        |k| k.facts.growth_refused.into(),
+    ),
     server(Corral, Gauge, "serving", "1 while the server accepts sessions and writes", |k| serves(k).into()),
     server(Corral, Text, "not_serving_reason", "why it does not, or none", |k| {
         // A server that has just lost its leader looks for the reason at its next tick.

@@ -2,6 +2,7 @@
 //!
 //! The facts are plain values; somebody who may look at files and clocks gathers them.
 
+use super::scarcity::{Scarcity, SpaceFacts};
 use super::{Obstacle, Sizes};
 use crate::ids::WallMillis;
 use crate::servers::{Role, Servers};
@@ -33,6 +34,10 @@ pub struct ServerFacts {
     /// When it last was, and when a sync of the log last took too long, in Unix seconds; 0: never.
     pub last_freeze_s: u64,
     pub last_slow_sync_s: u64,
+    /// Whether disk space or memory is scarce, whether this leader refuses writes that add data, and how many it refused.
+    pub scarcity: Option<Scarcity>,
+    pub growth_refusing: bool,
+    pub growth_refused: u64,
     /// Log entries that are committed and not applied here.
     pub lag: u64,
     /// How often this server let another lead because its log was stalled.
@@ -79,22 +84,6 @@ pub struct ServerFacts {
     pub spaces: Vec<SpaceFacts>,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
-}
-
-/// Of the file system of a directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SpaceFacts {
-    pub directory: String,
-    pub free_bytes: u64,
-    /// For the next log segments and snapshots there.
-    pub needed_bytes: u64,
-}
-
-impl SpaceFacts {
-    /// Whether the next log segments and snapshots have no room.
-    pub const fn is_low(&self) -> bool {
-        self.free_bytes < self.needed_bytes
-    }
 }
 
 /// Of the audit log.

@@ -35,6 +35,9 @@ impl Sequencer {
             self.quotas_ahead = false;
         }
         self.quotas_ahead |= proposals.commands.iter().any(|command| command.creates(may_set_quota));
+        if self.refuses_growth && self.admits() {
+            self.refuse_growing(&mut proposals);
+        }
         let bytes_max = self.config.entry_bytes_max / SHARES;
         let mut costs = self.costs_of(&proposals);
         proposals.count(&costs);
@@ -45,6 +48,28 @@ impl Sequencer {
         while let Some(piece) = waiting.take_by_cost(bytes_max, self.entry_cost_max(), &mut costs) {
             let piece = if piece.bytes > bytes_max { self.fitting(piece) } else { piece };
             self.queue.push_back(piece);
+        }
+    }
+
+    /// From now on, or no longer, a leader refuses commands of clients that may add data to the tree: QUOTAEXCEEDED.
+    pub const fn refuse_growth(&mut self, refuses: bool) {
+        self.refuses_growth = refuses;
+    }
+
+    /// Whether it does.
+    pub const fn refuses_growth(&self) -> bool {
+        self.refuses_growth && self.is_leading()
+    }
+
+    /// Commands that were refused for that.
+    pub const fn growth_refused(&self) -> u64 {
+        self.growth_refused
+    }
+
+    fn refuse_growing(&mut self, proposals: &mut Proposals) {
+        for command in proposals.commands.iter_mut().filter(|command| command.kind.adds_data()) {
+            command.kind = CommandKind::Refused(ErrorCode::QuotaExceeded);
+            self.growth_refused += 1;
         }
     }
 

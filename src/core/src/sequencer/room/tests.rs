@@ -175,3 +175,32 @@ fn builds_with_other_prices_come_to_the_same_state() {
         assert_eq!(equal, admits, "by its own prices each comes to another state");
     }
 }
+
+#[test]
+fn growing_writes_are_refused_while_space_is_scarce() {
+    let mut leader = leader(true);
+    leader.refuse_growth(true);
+    let delete = || WriteOp::Delete { path: Text::from("/a"), version: 7 };
+    let own = Command::own(None, CommandKind::SystemNodes(Vec::new()));
+    for (kind, is_refused) in [
+        (CommandKind::Op(set("/a")), true),
+        (CommandKind::Multi(vec![delete(), set("/a")]), true),
+        (CommandKind::Multi(vec![delete()]), false),
+        (CommandKind::Op(delete()), false),
+        (CommandKind::CreateSession { timeout_ms: 1000, password: [1; 16] }, false),
+        (own.kind, false),
+    ] {
+        leader.enqueue(Millis(0), write(kind.clone()));
+        let payload = next(&mut leader).expect("a command waits");
+        let batch = Batch::decode(&payload).expect("a batch");
+        let refused = CommandKind::Refused(ErrorCode::QuotaExceeded);
+        assert_eq!(batch.commands[0].kind, if is_refused { refused } else { kind });
+        commit(&mut leader, &payload, true);
+    }
+    assert_eq!(leader.growth_refused(), 2);
+    leader.refuse_growth(false);
+    leader.enqueue(Millis(0), write(CommandKind::Op(set("/a"))));
+    let payload = next(&mut leader).expect("a command waits");
+    commit(&mut leader, &payload, true);
+    assert_eq!(leader.machine().view().get("/a").expect("it exists").stat().version, 1);
+}
