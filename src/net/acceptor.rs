@@ -3,7 +3,7 @@
 //! One place for the limits on connections, in all and per address. It is part of the first shard whose ring the listener
 //! is on, or a plain thread of its own where no shard has a ring. It never reads from a connection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
@@ -11,11 +11,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use corral_core::ids::ShardId;
+use corral_core::ids::{Millis, ShardId};
+use corral_core::rate::{AddressMeter, Meter, Rate};
 use rustls::ServerConnection;
 
 use crate::gauges::Gauges;
 use crate::net::listen::canonical;
+use crate::runtime::clock::Clock;
 use crate::runtime::complaint::Complaint;
 
 /// Connections the kernel holds while they wait to be accepted.
@@ -25,6 +27,11 @@ const ENDED_PER_ACCEPT: usize = 1024;
 /// The same between others' work, and before a connection is refused: about a millisecond.
 const ENDED_PER_LOOK: usize = 16 * ENDED_PER_ACCEPT;
 
+/// Addresses without a connection of which the uses are remembered.
+const REMEMBERED_MAX: usize = 65_536;
+/// Of them looked at between others' work.
+const REMEMBERED_PER_LOOK: usize = 1024;
+
 /// A connection that is nobody's yet.
 pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
@@ -32,6 +39,8 @@ pub(crate) struct Accepted {
     /// Fresh random bytes.
     pub(crate) entropy: [u8; 16],
     pub(crate) tls: Option<Box<Secured>>,
+    /// Uses by its address, if any rate of addresses is limited.
+    pub(crate) meter: Option<Arc<AddressMeter>>,
 }
 
 /// Result of a handshake.
@@ -59,6 +68,34 @@ pub(crate) struct ConnectionLimits {
     pub(crate) per_address: usize,
     /// By shard.
     pub(crate) per_shard: Vec<usize>,
+    pub(crate) rates: ConnectionRates,
+}
+
+/// How fast connections may come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectionRates {
+    /// Whether shards limit rates of addresses.
+    pub(crate) has_metered_shards: bool,
+    /// Connections of one address.
+    pub(crate) per_address: Rate,
+    /// Connections of all.
+    pub(crate) total: Rate,
+}
+
+impl ConnectionRates {
+    /// Whether the uses by each address are counted.
+    const fn are_metered(&self) -> bool {
+        self.has_metered_shards || self.per_address.is_limit()
+    }
+}
+
+/// Connections of one address.
+#[derive(Default)]
+struct Address {
+    open: usize,
+    /// Among [`Acceptor::remembered`].
+    is_remembered: bool,
+    meter: Arc<AddressMeter>,
 }
 
 /// See the module.
@@ -68,8 +105,12 @@ pub(crate) struct Acceptor {
     ended: flume::Receiver<Ended>,
     open: Vec<usize>,
     /// By what [`counted_as`] gives.
-    by_address: HashMap<IpAddr, usize>,
+    by_address: HashMap<IpAddr, Address>,
+    /// Addresses that had no connection left, each once, longest first.
+    remembered: VecDeque<IpAddr>,
+    accepted: Meter,
     entropy: Entropy,
+    clock: Clock,
     gauges: Arc<Gauges>,
 }
 
@@ -101,11 +142,13 @@ impl Acceptor {
         limits: ConnectionLimits,
         shards: Vec<Give>,
         ended: flume::Receiver<Ended>,
+        clock: Clock,
         gauges: Arc<Gauges>,
     ) -> Acceptor {
         let open = vec![0; shards.len()];
-        let (by_address, entropy) = (HashMap::new(), Entropy::new());
-        Acceptor { limits, shards, ended, open, by_address, entropy, gauges }
+        let (by_address, remembered) = (HashMap::new(), VecDeque::new());
+        let (accepted, entropy) = (Meter::default(), Entropy::new());
+        Acceptor { limits, shards, ended, open, by_address, remembered, accepted, entropy, clock, gauges }
     }
 
     /// Accepts from one listener after the other, each until it is shut down: the life of a thread that does nothing else.
@@ -120,11 +163,12 @@ impl Acceptor {
         let peer = canonical(peer);
         self.forget_ended(ENDED_PER_ACCEPT);
         let address = counted_as(peer.ip());
+        let now = self.clock.now();
         let descriptor = u64::try_from(stream.as_raw_fd()).unwrap_or_default();
         if self.refusal(address, descriptor).is_some() {
             self.forget_ended(ENDED_PER_LOOK);
         }
-        if let Some(reason) = self.refusal(address, descriptor) {
+        if let Some(reason) = self.refusal(address, descriptor).or_else(|| self.refusal_by_rate(address, now)) {
             let refused = self.gauges.refused.fetch_add(1, Ordering::Relaxed) + 1;
             if refused.is_power_of_two() {
                 tracing::warn!(%peer, refused_so_far = refused, "connection refused: {reason}");
@@ -141,9 +185,14 @@ impl Acceptor {
             }
         };
         self.open[at] += 1;
-        *self.by_address.entry(address).or_insert(0) += 1;
+        let known = self.by_address.entry(address).or_default();
+        known.open += 1;
+        let rates = &self.limits.rates;
+        self.accepted.count(&rates.total, now, 1);
+        known.meter.connections.count(&rates.per_address, now, 1);
+        let meter = rates.has_metered_shards.then(|| Arc::clone(&known.meter));
         let shard = ShardId(u16::try_from(at).expect("fewer shards than 2^16"));
-        Some((shard, Accepted { stream, peer, entropy, tls: None }))
+        Some((shard, Accepted { stream, peer, entropy, tls: None, meter }))
     }
 
     /// Leaves a connection that was taken in to its shard.
@@ -157,6 +206,22 @@ impl Acceptor {
     /// To be called a few times a second: connections that have ended are counted no more, though none is accepted.
     pub(crate) fn look_after(&mut self) {
         self.forget_ended(ENDED_PER_LOOK);
+        self.forget_addresses(self.clock.now());
+    }
+
+    /// An address without a connection is remembered until its uses are paid for: otherwise a client that connects anew had
+    /// a new burst.
+    fn forget_addresses(&mut self, now: Millis) {
+        for _ in 0..self.remembered.len().min(REMEMBERED_PER_LOOK) {
+            let Some(address) = self.remembered.pop_front() else { return };
+            let Some(known) = self.by_address.get_mut(&address) else { continue };
+            known.is_remembered = known.open == 0 && !known.meter.is_settled(now);
+            if known.is_remembered {
+                self.remembered.push_back(address);
+            } else if known.open == 0 {
+                self.by_address.remove(&address);
+            }
+        }
     }
 
     fn forget_ended(&mut self, most: usize) {
@@ -169,17 +234,42 @@ impl Acceptor {
     fn forget(&mut self, shard: ShardId, address: IpAddr) {
         let address = counted_as(address);
         self.open[usize::from(shard.0)] -= 1;
-        if let Some(count) = self.by_address.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_address.remove(&address);
+        let Some(known) = self.by_address.get_mut(&address) else { return };
+        known.open -= 1;
+        if known.open > 0 {
+            return;
+        }
+        if !self.limits.rates.are_metered() {
+            self.by_address.remove(&address);
+            return;
+        }
+        if !std::mem::replace(&mut known.is_remembered, true) {
+            self.remembered.push_back(address);
+        }
+        if self.remembered.len() > REMEMBERED_MAX
+            && let Some(longest) = self.remembered.pop_front()
+            && let Some(known) = self.by_address.get_mut(&longest)
+        {
+            known.is_remembered = false;
+            if known.open == 0 {
+                self.by_address.remove(&longest);
             }
         }
     }
 
+    fn refusal_by_rate(&self, address: IpAddr, now: Millis) -> Option<String> {
+        let rates = &self.limits.rates;
+        let known = self.by_address.get(&address);
+        if known.is_some_and(|known| !known.meter.connections.has_room(&rates.per_address, now)) {
+            return Some("this address opens connections too fast (rate_limits.connections_per_second)".to_owned());
+        }
+        let is_full = !self.accepted.has_room(&rates.total, now);
+        is_full.then(|| "all clients open connections too fast (rate_limits.connection_tokens)".to_owned())
+    }
+
     fn refusal(&self, address: IpAddr, descriptor: u64) -> Option<String> {
         let total: usize = self.open.iter().sum();
-        let here = self.by_address.get(&address).copied().unwrap_or(0);
+        let here = self.by_address.get(&address).map_or(0, |known| known.open);
         let Self { limits, .. } = self;
         if total >= limits.total {
             return Some(format!(
@@ -273,8 +363,14 @@ mod tests {
         };
         let shards = per_shard.iter().map(give).collect();
         let (ends, ended) = flume::unbounded();
-        let limits = ConnectionLimits { descriptors_end: u64::MAX, total, per_address, per_shard };
-        let mut acceptor = Acceptor::new(limits, shards, ended, Arc::new(Gauges::default()));
+        let limits = ConnectionLimits {
+            descriptors_end: u64::MAX,
+            total,
+            per_address,
+            per_shard,
+            rates: ConnectionRates::default(),
+        };
+        let mut acceptor = Acceptor::new(limits, shards, ended, Clock::start(), Arc::new(Gauges::default()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let there = listener.local_addr().expect("it is bound");
         let mut found = Vec::new();
@@ -324,8 +420,15 @@ mod tests {
         check("2001:db8:1:3::1", "2001:db8:1:3::");
         check("::1", "::");
         let (ends, ended) = flume::unbounded();
-        let limits = ConnectionLimits { descriptors_end: u64::MAX, total: 9, per_address: 1, per_shard: vec![9] };
-        let mut acceptor = Acceptor::new(limits, vec![Box::new(|_| true)], ended, Arc::new(Gauges::default()));
+        let limits = ConnectionLimits {
+            descriptors_end: u64::MAX,
+            total: 9,
+            per_address: 1,
+            per_shard: vec![9],
+            rates: ConnectionRates::default(),
+        };
+        let mut acceptor =
+            Acceptor::new(limits, vec![Box::new(|_| true)], ended, Clock::start(), Arc::new(Gauges::default()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let there = listener.local_addr().expect("it is bound");
         let mut admits = |address: &str| {
@@ -339,6 +442,34 @@ mod tests {
         assert!(admits("2001:db8::2"), "a place is free again");
     }
 
+    /// A bucket that does not fill within a test.
+    #[test]
+    fn an_address_may_open_connections_as_fast_as_its_rate() {
+        let (ends, ended) = flume::unbounded();
+        let never_fills = |tokens| Rate::bucket(tokens, 1, 3_600_000);
+        let rates =
+            ConnectionRates { per_address: never_fills(2), total: never_fills(3), ..ConnectionRates::default() };
+        let limits =
+            ConnectionLimits { descriptors_end: u64::MAX, total: 9, per_address: 0, per_shard: vec![9], rates };
+        let mut acceptor =
+            Acceptor::new(limits, vec![Box::new(|_| true)], ended, Clock::start(), Arc::new(Gauges::default()));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let there = listener.local_addr().expect("it is bound");
+        let mut admits = |last: u8| {
+            let peer = SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), 4000));
+            let admitted = acceptor.admit(TcpStream::connect(there).expect("it listens"), peer).is_some();
+            if admitted {
+                ends.send(Ended { shard: ShardId(0), address: peer.ip() }).expect("the acceptor is there");
+            }
+            acceptor.look_after();
+            admitted
+        };
+        assert_eq!([1, 1, 1, 2, 2].map(&mut admits), [true, true, false, true, false]);
+        assert_eq!((acceptor.by_address.len(), acceptor.remembered.len()), (2, 2));
+        acceptor.forget_addresses(Millis(u64::MAX));
+        assert!(acceptor.by_address.is_empty() && acceptor.remembered.is_empty());
+    }
+
     #[test]
     fn no_client_takes_the_last_descriptors() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
@@ -346,9 +477,16 @@ mod tests {
         let stream = TcpStream::connect(there).expect("it listens");
         let number = u64::try_from(stream.as_raw_fd()).expect("it is open");
         let admits = |descriptors_end| {
-            let limits = ConnectionLimits { descriptors_end, total: 9, per_address: 0, per_shard: vec![9] };
+            let limits = ConnectionLimits {
+                descriptors_end,
+                total: 9,
+                per_address: 0,
+                per_shard: vec![9],
+                rates: ConnectionRates::default(),
+            };
             let (_ends, ended) = flume::unbounded();
-            let mut acceptor = Acceptor::new(limits, vec![Box::new(|_| true)], ended, Arc::new(Gauges::default()));
+            let mut acceptor =
+                Acceptor::new(limits, vec![Box::new(|_| true)], ended, Clock::start(), Arc::new(Gauges::default()));
             acceptor.admit(stream.try_clone().expect("it can be cloned"), there).is_some()
         };
         assert!(!admits(number) && admits(u64::MAX));
@@ -358,9 +496,15 @@ mod tests {
     fn many_ends_do_not_hold_up_one_accept() {
         const MANY: usize = 100_000;
         let (ends, ended) = flume::unbounded();
-        let limits =
-            ConnectionLimits { descriptors_end: u64::MAX, total: 2 * MANY, per_address: 0, per_shard: vec![2 * MANY] };
-        let mut acceptor = Acceptor::new(limits, vec![Box::new(|_| true)], ended, Arc::new(Gauges::default()));
+        let limits = ConnectionLimits {
+            descriptors_end: u64::MAX,
+            total: 2 * MANY,
+            per_address: 0,
+            per_shard: vec![2 * MANY],
+            rates: ConnectionRates::default(),
+        };
+        let mut acceptor =
+            Acceptor::new(limits, vec![Box::new(|_| true)], ended, Clock::start(), Arc::new(Gauges::default()));
         acceptor.open[0] = MANY;
         for _ in 0..MANY {
             let address = IpAddr::V4(Ipv4Addr::LOCALHOST);

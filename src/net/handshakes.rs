@@ -127,11 +127,11 @@ impl Handshakes {
 
     /// Does the handshake, if one is due, and gives the connection to its shard.
     async fn secure(&self, shard: ShardId, accepted: Accepted, speaks: Speaks) -> Result<(), Failed> {
-        let Accepted { stream, peer, entropy, .. } = accepted;
+        let Accepted { stream, peer, entropy, meter, .. } = accepted;
         let stream = TcpStream::from_std(stream).map_err(Failed::Tls)?;
         if speaks == Speaks::TlsOrPlaintext && !self.begins_with_handshake(&stream).await {
             let stream = blocking(stream).map_err(Failed::Tls)?;
-            self.acceptor.lock().pass_on(shard, Accepted { stream, peer, entropy, tls: None });
+            self.acceptor.lock().pass_on(shard, Accepted { stream, peer, entropy, tls: None, meter });
             return Ok(());
         }
         let handshake = TlsAcceptor::from(self.tls.config()).accept(stream);
@@ -140,7 +140,7 @@ impl Handshakes {
         let subject = identity(connection.peer_certificates()).map_err(|error| Failed::Tls(io::Error::other(error)))?;
         let stream = blocking(stream).map_err(Failed::Tls)?;
         let tls = Some(Box::new(Secured { connection, subject }));
-        self.acceptor.lock().pass_on(shard, Accepted { stream, peer, entropy, tls });
+        self.acceptor.lock().pass_on(shard, Accepted { stream, peer, entropy, tls, meter });
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use corral_core::ids::ShardId;
+use corral_core::rate::Rate;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::config::Config;
@@ -18,10 +19,11 @@ use crate::descriptors::DescriptorBudget;
 use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
 use crate::messages::ToShard;
-use crate::net::acceptor::{Acceptor, BACKLOG, ConnectionLimits, Ended, Give, SharedAcceptor};
+use crate::net::acceptor::{Acceptor, BACKLOG, ConnectionLimits, ConnectionRates, Ended, Give, SharedAcceptor};
 use crate::net::handshakes::{HandshakeLimits, Handshakes, Speaks};
 use crate::net::tls::clients::ClientTls;
 use crate::node::ports::ListensOn;
+use crate::runtime::clock::Clock;
 use crate::runtime::mailbox::Post;
 use crate::runtime::threads::{lower_priority, start_pinned};
 
@@ -41,6 +43,7 @@ pub(super) struct Accepting<'c> {
     pub(super) ring: Option<ShardId>,
     pub(super) ended: (flume::Sender<Ended>, flume::Receiver<Ended>),
     pub(super) endings: flume::Sender<Ending>,
+    pub(super) clock: Clock,
     pub(super) gauges: Arc<Gauges>,
     pub(super) tls: Option<ClientTls>,
 }
@@ -89,6 +92,7 @@ impl Accepting<'_> {
             descriptors_end: budget.clients_end(open_files_max),
             total: limits.connections_max as usize,
             per_address: limits.connections_per_ip_max as usize,
+            rates: self.rates(),
             per_shard: per_shard.map(|one| one.connections_max.map_or(usize::MAX, |max| max as usize)).collect(),
         };
         let give = |shard: &Post<ToShard>| -> Give {
@@ -96,7 +100,17 @@ impl Accepting<'_> {
             Box::new(move |accepted| shard.send(ToShard::Accepted(accepted)).is_ok())
         };
         let shards = self.shards.iter().map(give).collect();
-        Acceptor::new(limits, shards, self.ended.1.clone(), Arc::clone(&self.gauges))
+        Acceptor::new(limits, shards, self.ended.1.clone(), self.clock, Arc::clone(&self.gauges))
+    }
+
+    fn rates(&self) -> ConnectionRates {
+        let rates = &self.config.rate_limits;
+        let (tokens, fill) = (rates.connection_tokens, rates.connection_fill_count);
+        ConnectionRates {
+            has_metered_shards: rates.requests_per_second > 0 || rates.bytes_per_second > 0,
+            per_address: Rate::per_second(rates.connections_per_second.into(), rates.burst_ms.into()),
+            total: Rate::bucket(tokens.into(), fill.into(), rates.connection_fill_ms.into()),
+        }
     }
 
     /// Starts the thread that does the handshakes of TLS. Gives the way to tell it of listeners.

@@ -582,6 +582,7 @@ fn accept(context: &Context, plan: &CorePlan, listeners: Listeners, ring: Option
         ring,
         ended: boxes.ended.clone(),
         endings: boxes.endings.0.clone(),
+        clock: context.clock,
         gauges: Arc::clone(&context.gauges),
         tls: context.tls.clone(),
     };

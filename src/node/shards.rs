@@ -2,6 +2,7 @@
 
 use corral_core::acl::AnySaslUser;
 use corral_core::limits::ShardLimits;
+use corral_core::rate::Rate;
 use corral_core::shard::ShardConfig;
 use corral_core::shared::Text;
 use corral_wire::fourletter::FourLetter;
@@ -11,7 +12,7 @@ use crate::config::digests::hash;
 
 /// The settings of each of so many shards, but for those of one process or of one shard.
 pub(super) fn configured(config: &Config, shards: usize) -> ShardConfig {
-    let Config { server, ensemble, sessions, limits, commands, features, security, .. } = config;
+    let Config { server, ensemble, sessions, limits, rate_limits: rates, commands, features, security, .. } = config;
     let timeout = |ms: u32| i32::try_from(ms).unwrap_or(i32::MAX);
     // Clients of a read-only server ask all others with `isro` whether they may write there.
     let allowed = |word: &&FourLetter| {
@@ -58,6 +59,8 @@ pub(super) fn configured(config: &Config, shards: usize) -> ShardConfig {
                 / shards.max(1),
             requests_in_flight_max: share(limits.requests_in_flight_max, shards).unwrap_or(usize::MAX),
             throttled_op_wait_ms: u64::from(limits.throttled_op_wait_ms),
+            request_rate: Rate::per_second(rates.requests_per_second.into(), rates.burst_ms.into()),
+            byte_rate: Rate::per_second(rates.bytes_per_second, rates.burst_ms.into()),
             large_request_bytes: limits.large_request_bytes as usize,
             large_requests_bytes_max: share(limits.large_requests_bytes_max, shards)
                 .map_or(usize::MAX, |share| share.max(limits.frame_bytes_max as usize)),

@@ -14,7 +14,7 @@ import pytest
 from ensemble.cluster import CALM, Ensemble
 from support import jute, unshare
 from support.client import Closed, Refused, four_letter_command, words_table
-from support.expect import closes, equal
+from support.expect import closes, equal, refuses
 from support.server import NO_SNAPSHOT, Corral
 from support.wait import wait_until
 
@@ -133,12 +133,6 @@ def is_refusing(server):
     return metric(server, "zk_growth_refusing") == "1"
 
 
-def refused_code(call, *arguments):
-    with pytest.raises(Refused) as refused:
-        call(*arguments)
-    return refused.value.code
-
-
 def told_why(server):
     told = words_table(four_letter_command(server.address, "mntr"), "\t")
     return {key: told.get(key) for key in FULL}
@@ -182,8 +176,9 @@ def test_writes_that_add_data_are_refused_before_the_disk_is_full(shards):
         client.create("/n", b"before")
         leave(disk.place, disk.filler, TOO_LITTLE_BYTES)
         wait_until(lambda: is_refusing(disk.server), "writes are refused")
-        calls = ((client.create, "/other"), (client.set, "/n", b"after"), (client.multi, (jute.CREATE, jute.create_body("/other"))))
-        equal([refused_code(*call) for call in calls], [jute.QUOTA_EXCEEDED] * 3)
+        refuses(jute.QUOTA_EXCEEDED, client.create, "/other")
+        refuses(jute.QUOTA_EXCEEDED, client.set, "/n", b"after")
+        refuses(jute.QUOTA_EXCEEDED, client.multi, (jute.CREATE, jute.create_body("/other")))
         equal(client.get("/n")[0], b"before", "a read")
         with disk.server.client() as another:
             another.delete("/n")
@@ -201,7 +196,7 @@ def test_a_server_that_needs_much_memory_refuses_to_grow(shards):
     with FullDisk(shards, more={"limits.memory_bytes_max": MIB}) as disk:
         wait_until(lambda: is_refusing(disk.server), "writes are refused")
         with disk.server.client() as client:
-            equal(refused_code(client.create, "/n"), jute.QUOTA_EXCEEDED)
+            refuses(jute.QUOTA_EXCEEDED, client.create, "/n")
             equal(client.children("/"), ["zookeeper"])
 
 
@@ -318,5 +313,5 @@ def test_a_leader_with_little_space_hands_over_before_it_refuses_writes(shards):
             for server in ensemble.members:
                 leave(ensemble.filler(server).parent, ensemble.filler(server), TOO_LITTLE_BYTES)
             wait_until(lambda: any(map(is_refusing, ensemble.members)), "the leader refuses writes")
-            equal(refused_code(client.create, "/other"), jute.QUOTA_EXCEEDED)
+            refuses(jute.QUOTA_EXCEEDED, client.create, "/other")
             client.delete("/n")

@@ -29,9 +29,12 @@ class Connection:
     """A TCP connection that speaks frames and has no session yet."""
 
     def __init__(self, address, limit_s=REPLY_LIMIT_S):
-        self.socket = socket.create_connection(address, timeout=limit_s)
+        self.socket = self.connect(address, limit_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.received = bytearray()
+
+    def connect(self, address, limit_s):
+        return socket.create_connection(address, timeout=limit_s)
 
     def send_bytes(self, data):
         self.socket.sendall(data)

@@ -25,6 +25,7 @@ pub mod limits;
 mod notify;
 pub mod path;
 pub mod peer;
+pub mod rate;
 mod read;
 pub mod reaper;
 mod reply;

@@ -1,6 +1,8 @@
 //! Every bound of a shard by name. Reaching one stops the reading of a socket, or ends the connection with a reason;
 //! nothing grows past it and nothing is dropped in silence.
 
+use crate::rate::Rate;
+
 /// Limits of one shard and of each of its connections.
 #[derive(Clone, Debug)]
 pub struct ShardLimits {
@@ -30,6 +32,10 @@ pub struct ShardLimits {
     pub requests_in_flight_max: usize,
     /// A request that waited longer than this for the requests before it is answered THROTTLEDOP. 0 = never.
     pub throttled_op_wait_ms: u64,
+    /// Requests of the clients of one address, for connections with [`Shard::metered`](crate::shard::Shard::metered).
+    pub request_rate: Rate,
+    /// Bytes received from them.
+    pub byte_rate: Rate,
     /// A request frame above this is a large one. 0 = none is.
     pub large_request_bytes: usize,
     /// This shard's share of the bytes of large writes that may be on their way; one more closes its connection.
@@ -62,6 +68,8 @@ impl Default for ShardLimits {
             proposals_bytes_max: 1 << 20,
             requests_in_flight_max: usize::MAX,
             throttled_op_wait_ms: 0,
+            request_rate: Rate::default(),
+            byte_rate: Rate::default(),
             large_request_bytes: 0,
             large_requests_bytes_max: 100 << 20,
             watches_per_connection_max: 1_000_000,

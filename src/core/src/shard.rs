@@ -15,6 +15,7 @@ mod input;
 mod leaderless;
 mod long;
 mod memory;
+mod metered;
 mod outcomes;
 mod proposal_flow;
 mod requests;
@@ -30,6 +31,7 @@ use crate::evaluate::StateMachine;
 use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::limits::REQUEST_COST;
 use crate::notify::{Event, Telling};
+use crate::rate::AddressMeter;
 use crate::report::Statistics;
 use crate::session::Ephemerals;
 use crate::snapshot::Snapshot;
@@ -52,6 +54,7 @@ use greeting::LongCommands;
 use hashbrown::HashMap;
 use input::Round;
 use memory::{SlowHolders, Wanting};
+use metered::Metered;
 use proposal_flow::ProposalFlow;
 pub use slow::SlowRequest;
 use slow::SlowRequests;
@@ -193,6 +196,7 @@ pub struct Shard {
     addresses: AddressIdentities,
     /// Connections that have begun a SASL exchange, each with the nonce that it was sent; no text after the exchange.
     sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
+    metered: Metered,
     /// Nonces made so far.
     nonces: u64,
     pub(crate) event: Event,
@@ -256,6 +260,7 @@ impl Shard {
             buffers: BufferPool::default(),
             addresses: AddressIdentities::new(),
             sasl: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
+            metered: Metered::default(),
             nonces: 0,
             event: Event::default(),
             statistics: Statistics::default(),
@@ -281,6 +286,11 @@ impl Shard {
         self.conns.insert(|id| Conn::new(id, peer, entropy, now, identities))
     }
 
+    /// A connection that was just accepted is read only while its address keeps to the limits on requests and bytes in a second.
+    pub fn metered(&mut self, id: ConnId, address: Arc<AddressMeter>) {
+        self.metered.add(id, address);
+    }
+
     /// Another shard's view has come to this zxid, so its clients may have seen that state and told of it: what is
     /// received from here on is answered from no older one. The batch that leads there is on its way to this shard.
     pub fn observe(&mut self, zxid: Zxid) {
@@ -299,6 +309,9 @@ impl Shard {
         conn.note_moved(bytes.len());
         self.statistics.bytes_received += bytes.len() as u64;
         conn.counters.bytes += bytes.len() as u64;
+        if !self.metered.is_empty() {
+            self.metered.count_bytes(&self.config.limits, now, id, bytes.len());
+        }
         if !mem::replace(&mut conn.heard_noted, true) {
             self.heard.push(id);
         }
@@ -503,6 +516,10 @@ impl Shard {
         self.look_for_slow_holders(now);
         self.look_around(now, out);
         self.let_ask(now);
+        self.statistics.rate_limited += self.metered.take_waits();
+        for id in self.metered.take_waiting() {
+            self.resume_by_id(now, id, out);
+        }
         out.garbage.extend(iter::from_fn(|| self.watches.take_emptied()).map(Garbage::Watches));
         (mem::replace(&mut self.reported_at, now), list)
     }

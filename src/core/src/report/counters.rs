@@ -112,6 +112,8 @@ pub struct Statistics {
     pub auths_failed: u64,
     /// Connections closed because they never sent a connect request.
     pub never_connected: u64,
+    /// Times that a connection was not read because its address was over a rate.
+    pub rate_limited: u64,
     /// Sessions ended by the leader because they were silent. Every shard sees every one.
     pub sessions_expired: u64,
 }
@@ -128,6 +130,7 @@ impl Statistics {
         self.connects += other.connects;
         self.auths_failed += other.auths_failed;
         self.never_connected += other.never_connected;
+        self.rate_limited += other.rate_limited;
         self.sessions_expired = self.sessions_expired.max(other.sessions_expired);
     }
 

@@ -367,6 +367,13 @@ pub const METRICS: &[Metric] = &[
         "writes of clients that this server refused for that reason while it led",
         |k| k.facts.growth_refused.into(),
     ),
+    server(
+        Corral,
+        Counter,
+        "rate_limited",
+        "times that a connection was not read because its address was over a limit of `rate_limits`",
+        |k| k.totals().statistics.rate_limited.into(),
+    ),
     server(Corral, Gauge, "serving", "1 while the server accepts sessions and writes", |k| serves(k).into()),
     server(Corral, Text, "not_serving_reason", "why it does not, or none", |k| {
         // A server that has just lost its leader looks for the reason at its next tick.

@@ -74,6 +74,9 @@ impl Shard {
                 }
                 conn.counters.received += 1;
                 self.statistics.received += 1;
+                if !self.metered.is_empty() {
+                    self.metered.count_request(&self.config.limits, now, conn.id);
+                }
             }
             used += length;
             if self.spent >= self.config.limits.turn_cost_max {
@@ -105,6 +108,7 @@ impl Shard {
             || conn.pending.len() - conn.proposed as usize >= limits.queued_per_connection_max
             || conn.queued_bytes as usize >= limits.queued_bytes_max
             || conn.unsent() >= limits.reply_buffer_bytes_soft_max
+            || (!self.metered.is_empty() && self.metered.is_over(limits, now, conn.id))
     }
 
     pub(super) fn resume_by_id(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
@@ -167,6 +171,9 @@ impl Shard {
             self.sasl.remove(&conn.id);
         }
         self.held_bytes -= conn.summed;
+        if !self.metered.is_empty() {
+            self.metered.forget(conn.id);
+        }
         self.forget_command(conn.command);
         if conn.heard_noted && conn.session != SessionId(0) && !conn.read_only {
             self.heard_and_ended.push((conn.session, conn.heard));
@@ -250,8 +257,15 @@ impl Shard {
     pub(super) fn excuse_those_who_wait(&mut self, now: Millis, (from, count): (usize, usize)) {
         let draining = self.draining;
         let unread = self.config.limits.reply_buffer_bytes_soft_max;
-        let is_owed =
-            |conn: &Conn| !conn.pending.is_empty() || conn.wanting || conn.queued || conn.again || conn.held_back;
+        let metered = &self.metered;
+        let is_owed = |conn: &Conn| {
+            !conn.pending.is_empty()
+                || conn.wanting
+                || conn.queued
+                || conn.again
+                || conn.held_back
+                || metered.waits(conn.id)
+        };
         let waits = |conn: &&mut Conn| conn.stalled && is_owed(conn) && conn.unsent() < unread;
         for conn in self.conns.range_mut(from, count).filter(|conn| draining || waits(conn)) {
             conn.heard = now;

@@ -1,0 +1,128 @@
+//! Limits of requests and bytes in a second: a connection is not read while its address is over one.
+
+use crate::ids::{ConnId, Millis};
+use crate::limits::ShardLimits;
+use crate::rate::AddressMeter;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::mem;
+use hashbrown::HashMap;
+use xxhash_rust::xxh3::Xxh3DefaultBuilder;
+
+/// Connections of which the rates are limited.
+#[derive(Debug, Default)]
+pub(super) struct Metered {
+    conns: HashMap<ConnId, Meters, Xxh3DefaultBuilder>,
+    /// Connections that are not read until the next tick, each once.
+    waiting: VecDeque<ConnId>,
+    waits: u64,
+}
+
+#[derive(Debug)]
+struct Meters {
+    address: Arc<AddressMeter>,
+    waits: bool,
+}
+
+impl Metered {
+    /// Whether there are any. Most servers have no such limits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.conns.is_empty()
+    }
+
+    /// Whether the connection is not read because of its address's rates.
+    pub(super) fn waits(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|meters| meters.waits)
+    }
+
+    pub(super) fn add(&mut self, id: ConnId, address: Arc<AddressMeter>) {
+        self.conns.insert(id, Meters { address, waits: false });
+    }
+
+    pub(super) fn forget(&mut self, id: ConnId) {
+        self.conns.remove(&id);
+    }
+
+    pub(super) fn count_bytes(&self, limits: &ShardLimits, now: Millis, id: ConnId, bytes: usize) {
+        if let Some(meters) = self.conns.get(&id) {
+            meters.address.bytes.count(&limits.byte_rate, now, bytes as u64);
+        }
+    }
+
+    pub(super) fn count_request(&self, limits: &ShardLimits, now: Millis, id: ConnId) {
+        if let Some(meters) = self.conns.get(&id) {
+            meters.address.requests.count(&limits.request_rate, now, 1);
+        }
+    }
+
+    /// Whether the connection's address is over a rate. The connection then waits for the next tick.
+    pub(super) fn is_over(&mut self, limits: &ShardLimits, now: Millis, id: ConnId) -> bool {
+        let Some(Meters { address, waits }) = self.conns.get_mut(&id) else { return false };
+        let is_over =
+            address.requests.is_over(&limits.request_rate, now) || address.bytes.is_over(&limits.byte_rate, now);
+        if is_over && !mem::replace(waits, true) {
+            self.waiting.push_back(id);
+            self.waits += 1;
+        }
+        is_over
+    }
+
+    /// Connections that waited for this tick.
+    pub(super) fn take_waiting(&mut self) -> VecDeque<ConnId> {
+        let waiting = mem::take(&mut self.waiting);
+        for id in &waiting {
+            if let Some(meters) = self.conns.get_mut(id) {
+                meters.waits = false;
+            }
+        }
+        waiting
+    }
+
+    /// Times that a connection began to wait since the last call.
+    pub(super) const fn take_waits(&mut self) -> u64 {
+        mem::replace(&mut self.waits, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::Rate;
+    use crate::shard::Outputs;
+    use crate::shard::tests::shard;
+    use alloc::vec::Vec;
+    use corral_wire::OpCode;
+
+    const PING: [u8; 12] = [0, 0, 0, 8, 255, 255, 255, 254, 0, 0, 0, 11];
+
+    #[test]
+    fn an_address_has_its_rate_on_all_its_connections_together() {
+        assert_eq!(i32::from_be_bytes([PING[8], PING[9], PING[10], PING[11]]), OpCode::Ping as i32);
+        let mut shard = shard();
+        shard.config.limits.request_rate = Rate::per_second(10, 1000);
+        let (address, mut out) = (Arc::new(AddressMeter::default()), Outputs::default());
+        let mut accepted = || {
+            let id = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+            let mut conn = shard.conns.take(id).expect("it is there");
+            conn.phase = crate::conn::Phase::Live;
+            conn.timeout_ms = 1000;
+            shard.conns.put_back(conn);
+            id
+        };
+        let (first, second, free) = (accepted(), accepted(), accepted());
+        shard.metered(first, Arc::clone(&address));
+        shard.metered(second, address);
+        for id in [first, second, free] {
+            shard.received(Millis(0), id, &PING.repeat(50), &mut out);
+        }
+        let answered = [first, second, free].map(|id| shard.unsent_bytes(id) / 20);
+        assert_eq!(answered, [11, 0, 50], "the request that goes beyond is answered, too");
+        assert_eq!((shard.is_stalled(first), shard.is_stalled(free)), (true, false));
+        for now in (200..=5000).step_by(200) {
+            shard.tick(Millis(now), &mut out);
+        }
+        assert_eq!(shard.statistics.sent, 50 + 61, "ten in each of five seconds, and a burst");
+        let closed: Vec<ConnId> = out.closed.iter().map(|(id, _)| *id).collect();
+        assert_eq!(closed, [free], "it is silent, and the others are not read");
+    }
+}
