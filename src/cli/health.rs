@@ -48,7 +48,7 @@ impl fmt::Display for Health {
 /// # Errors
 /// If the arguments cannot be used.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
-    let (target, answers) = arguments.server.ask(&["/readyz?verbose", "/healthz?verbose"], 0)?;
+    let (target, answers) = arguments.server.ask(&["/readyz?verbose", "/healthz?verbose"])?;
     let (health, text) = match answers.as_deref() {
         Ok([ready, healthy]) => judge(ready, healthy),
         Ok(_) => (Health::Unknown, "not all probes were answered".to_owned()),

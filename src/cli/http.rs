@@ -47,16 +47,11 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The server as HOST:PORT, and its answers to GETs of these paths, one after the other; or the reason why it does not answer. It
-    /// may take so many seconds more than the timeout.
+    /// The server as HOST:PORT, and its answers to GETs of these paths, one after the other; or the reason why it does not answer.
     ///
     /// # Errors
     /// A `Config` fault if the arguments cannot be used.
-    pub(super) fn ask(
-        &self,
-        paths: &[&str],
-        more_seconds: u64,
-    ) -> Result<(String, Result<Vec<Answer>, String>), Fault> {
+    pub(super) fn ask(&self, paths: &[&str]) -> Result<(String, Result<Vec<Answer>, String>), Fault> {
         let usage = |sentence: String| Fault::new(ExitCode::Config, sentence);
         let target = Target::parse(&self.server).map_err(usage)?;
         let tls = if target.is_https {
@@ -70,7 +65,7 @@ impl Server {
         };
         let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
         let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let seconds = self.timeout + more_seconds;
+        let seconds = self.timeout;
         let all = async {
             let mut answers = Vec::new();
             for path in paths {

@@ -74,11 +74,12 @@ Examples:
   corral health https://10.0.0.1:8080 --ca ca.pem       over TLS";
 
 const TOP_EXAMPLES: &str = "\
-Each server shows its own clients. A session is shown with the address of its client.
+Each server shows its own clients, over its last two seconds: addresses, sessions with their addresses, and
+paths of two levels. CPU is that of one core, as the server estimates it.
 
 Examples:
-  corral top                                            the server of this host, over 5 seconds
-  corral top 10.0.0.1:8080 --seconds 1                  another one, over a second
+  corral top                                            the server of this host
+  watch -n 2 corral top 10.0.0.1:8080                   another one, again and again
   corral top --json | jq .addresses[0]                  the address with the most requests";
 
 const RESCUE_EXAMPLES: &str = "\
@@ -115,7 +116,7 @@ enum Command {
     /// Ask a running server for its health; print one line
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(health::Arguments),
-    /// Show the clients that load a running server most, by address and by session
+    /// Show the clients and paths that load a running server most
     #[command(after_help = TOP_EXAMPLES)]
     Top(top::Arguments),
     /// Inspect snapshots

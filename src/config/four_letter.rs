@@ -3,10 +3,10 @@
 //! Plain data, copied to every shard; a lookup is one scan of a short table. It does not know what the words answer. As
 //! in ZooKeeper `srvr` is always on the list, because its own tools depend on it.
 
-/// All words of ZooKeeper 3.9 in alphabetic order; the bit of a word in `FourLetterCommands` is its place here.
-const WORDS: [&str; 18] = [
+/// All words of ZooKeeper 3.9, and `top`, in alphabetic order; the bit of a word in `FourLetterCommands` is its place here.
+const WORDS: [&str; 19] = [
     "conf", "cons", "crst", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok", "srst", "srvr", "stat",
-    "stmk", "wchc", "wchp", "wchs",
+    "stmk", "top", "wchc", "wchp", "wchs",
 ];
 
 /// A name that is not among `WORDS`.

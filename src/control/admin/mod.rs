@@ -9,20 +9,19 @@ pub(crate) mod proof;
 mod top;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
-use corral_core::report::{Gathered, is_long};
+use corral_core::report::is_long;
 use corral_wire::fourletter::FourLetter;
 use tokio::sync::Semaphore;
 
 use self::commands::{COMMANDS, Command, Kind, failed};
 use self::proof::{Denied, Proofs};
-use self::top::Counted;
 use super::http::{self, Client};
 use crate::config::Config;
 use crate::config::digests::hash;
@@ -32,8 +31,6 @@ use crate::runtime::complaint::Complaint;
 
 /// Long answers that are made, or that clients have not taken: one may have 32 MiB of text.
 const LONG_MAX: usize = 2;
-/// Longest time over which the load of clients is measured.
-const LOADS_SECONDS_MAX: u64 = 20;
 
 /// Settings of the commands.
 pub(crate) struct Settings {
@@ -127,28 +124,15 @@ async fn command(
     admin.carry_out(command, &client, mask).await
 }
 
-/// `GET /top?seconds=N`: the clients that load this server most.
+/// `GET /top`: the clients and paths that load this server most.
 async fn loads(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
-    let seconds =
-        query(&uri, "seconds").unwrap_or("5").parse().ok().filter(|seconds| (1..=LOADS_SECONDS_MAX).contains(seconds));
-    let Some(seconds) = seconds else {
-        let error = format!("seconds must be a number from 1 to {LOADS_SECONDS_MAX}");
-        return json(StatusCode::BAD_REQUEST, failed("top", &error));
-    };
-    let Some(before) = admin.connections().await else { return http::stops() };
-    let (before, began) = (Counted::of(&before), Instant::now());
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let Some(after) = admin.connections().await else { return http::stops() };
-    json(StatusCode::OK, before.answer(&after, began.elapsed()))
+    match http::ask(&admin.control, FourLetter::Top, 0).await {
+        Some(gathered) => top::answer(&gathered, &uri),
+        None => http::stops(),
+    }
 }
 
 impl Admin {
-    /// All connections, gathered when there is a permit. `None` while the server stops.
-    async fn connections(&self) -> Option<Gathered> {
-        let _permit = self.long.acquire().await.ok()?;
-        http::ask(&self.control, FourLetter::Cons, 0).await
-    }
-
     /// Why a client may not change something; `None` if it may.
     fn deny(&self, command: &Command, client: &Client, headers: &HeaderMap) -> Option<(StatusCode, String)> {
         if !self.settings.allow_changes {

@@ -22,6 +22,7 @@ pub mod evaluate;
 pub mod ids;
 mod kids;
 pub mod limits;
+pub mod load;
 mod notify;
 pub mod path;
 pub mod peer;

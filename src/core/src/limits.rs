@@ -124,6 +124,11 @@ pub const FOUR_LETTER_BYTES_MAX: usize = 32 << 20;
 /// memory. Fewer if their answers could take more than half of the memory for replies; one always may.
 pub const LONG_COMMANDS_MAX: usize = 4;
 
+/// Addresses, sessions and beginnings of paths of which a shard knows the load.
+pub const LOAD_ENTRIES: usize = 64;
+/// Bytes of the beginning of a path there.
+pub const LOAD_PREFIX_BYTES: usize = 128;
+
 /// Work of one turn after which a connection's next requests wait for the turns of others, and a batch's next
 /// transactions for the next turn. A unit is about a nanosecond; a request counts with what it looks at and with the
 /// bytes of its reply.

@@ -16,6 +16,7 @@ mod pieces;
 mod process;
 mod scarcity;
 mod server;
+mod top;
 mod watches;
 
 use crate::ids::{Millis, SessionId, WallMillis, Zxid};
@@ -34,6 +35,7 @@ pub use metrics::{Kind, METRICS, Metric, Origin, Sample, Summary, Value};
 pub use obstacle::Obstacle;
 pub use process::{AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing};
 pub use scarcity::{MemoryUse, Scarcity, SpaceFacts, scarcity};
+pub use top::{Held, TopClients, TopRow, text as top_text};
 pub use watches::WatchSummary;
 
 /// Sums over one shard, or over all of them.
@@ -91,6 +93,7 @@ pub struct Piece {
     pub totals: Totals,
     pub conns: Vec<ConnLine>,
     pub watched: Vec<Watched>,
+    pub top: TopClients,
     /// Where the next pass begins; `None` after the last.
     pub next: Option<usize>,
 }
@@ -108,6 +111,7 @@ pub struct Report {
     pub totals: Totals,
     pub conns: Vec<ConnLine>,
     watched: Vec<Watched>,
+    pub top: TopClients,
     /// In the order of their ids. A session with many ephemerals is there several times.
     pub sessions: Vec<SessionLine>,
     /// For `wchs`: hashes of watched paths and ids of watching sessions, as they came.
@@ -123,6 +127,7 @@ impl Report {
         self.totals.merge(&piece.totals);
         self.bytes += piece.conns.len() * clients::LINE_BYTES;
         self.conns.extend(piece.conns);
+        self.top.merge(piece.top);
         if command == FourLetter::Wchs {
             for watched in &piece.watched {
                 self.watched_hashes.add(watched.hash);
@@ -192,8 +197,8 @@ pub const fn is_long(command: FourLetter) -> bool {
 
 /// Whether the shards have something to say to it, or to do.
 pub const fn asks_shards(command: FourLetter) -> bool {
-    use FourLetter::{Crst, Mntr, Srst, Srvr};
-    is_long(command) || matches!(command, Srvr | Mntr | Crst | Srst)
+    use FourLetter::{Crst, Mntr, Srst, Srvr, Top};
+    is_long(command) || matches!(command, Srvr | Mntr | Crst | Srst | Top)
 }
 
 /// The moment an answer is given.
@@ -249,6 +254,7 @@ fn serving(command: FourLetter, gathered: Gathered) -> String {
         FourLetter::Wchs => watches::summary_text(report.watch_summary()),
         FourLetter::Wchc => watches::session_text(&report.watches_by_session()),
         FourLetter::Wchp => watches::path_text(&report.watches_by_path()),
+        FourLetter::Top => top::text(&report.top),
         FourLetter::Crst => String::from("Connection stats reset.\n"),
         FourLetter::Srst => String::from("Server stats reset.\n"),
         FourLetter::Conf => process::configuration(&facts.configured),

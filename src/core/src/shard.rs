@@ -17,19 +17,20 @@ mod long;
 mod memory;
 mod metered;
 mod outcomes;
+mod outputs;
 mod proposal_flow;
 mod requests;
 mod slow;
 mod warm;
 
-use crate::audit::{self, Draft, Record};
+use crate::audit::{self, Draft};
 use crate::change::{AppliedBatch, AppliedTxn, Outcome};
 use crate::command::{Proposals, Waiting};
 use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
-use crate::evaluate::StateMachine;
 use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
 use crate::limits::REQUEST_COST;
+use crate::load::{LoadMeter, Loads};
 use crate::notify::{Event, Telling};
 use crate::rate::AddressMeter;
 use crate::report::Statistics;
@@ -47,7 +48,6 @@ use core::cmp::Reverse;
 use core::iter;
 use core::mem;
 use core::net::SocketAddr;
-use corral_wire::fourletter::FourLetter;
 use delays::Delay;
 use flow::{Costly, InFlight};
 use greeting::LongCommands;
@@ -55,65 +55,11 @@ use hashbrown::HashMap;
 use input::Round;
 use memory::{SlowHolders, Wanting};
 use metered::Metered;
+pub use outputs::{Garbage, Outputs, Question};
 use proposal_flow::ProposalFlow;
 pub use slow::SlowRequest;
 use slow::SlowRequests;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
-
-/// Things that are dropped somewhere else: freeing a million entries would stop this core.
-#[derive(Debug)]
-pub enum Garbage {
-    Delta(Delta),
-    Frozen(Arc<Delta>),
-    Snapshot(Arc<Snapshot>),
-    View(Box<View>),
-    Ephemerals(Ephemerals),
-    Watches(Box<WatchTable>),
-    State(Box<StateMachine>),
-    /// Of a former leader, never ordered.
-    Unordered(VecDeque<Proposals>),
-}
-
-/// A connection that waits for [`Shard::answer_four_letter`].
-#[derive(Clone, Copy, Debug)]
-pub struct Question {
-    pub conn: ConnId,
-    pub command: FourLetter,
-    /// What came behind the word; 0 for all but `stmk`.
-    pub argument: i64,
-}
-
-/// What a shard asks of its driver, collected over a turn.
-#[derive(Debug, Default)]
-pub struct Outputs {
-    /// Connections with something to send, see [`Shard::unsent`].
-    pub dirty: Vec<ConnId>,
-    /// Connections that may be read from again.
-    pub resumed: Vec<ConnId>,
-    /// Connections that have ended: the socket is to be closed.
-    pub closed: Vec<(ConnId, Close)>,
-    /// Connections whose sync, or whose read that must be linearizable, waits for the leader; one answer for each.
-    pub syncs: Vec<ConnId>,
-    /// four-letter commands to be answered with what others know.
-    pub questions: Vec<Question>,
-    pub garbage: Vec<Garbage>,
-    /// For the audit log, if [`ShardConfig::audit`] says so: the writes of this shard's clients that came to their end, in that order.
-    /// On the first shard also the ephemerals of all sessions that ended.
-    pub audited: Vec<Record>,
-}
-
-impl Outputs {
-    /// Whether nothing is asked for.
-    pub fn is_empty(&self) -> bool {
-        self.dirty.is_empty()
-            && self.resumed.is_empty()
-            && self.closed.is_empty()
-            && self.syncs.is_empty()
-            && self.questions.is_empty()
-            && self.garbage.is_empty()
-            && self.audited.is_empty()
-    }
-}
 
 /// See the module.
 pub struct Shard {
@@ -197,6 +143,7 @@ pub struct Shard {
     /// Connections that have begun a SASL exchange, each with the nonce that it was sent; no text after the exchange.
     sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
     metered: Metered,
+    loads: LoadMeter,
     /// Nonces made so far.
     nonces: u64,
     pub(crate) event: Event,
@@ -210,6 +157,7 @@ impl Shard {
     /// A shard without connections, at the zxid of `view`.
     pub fn new(config: ShardConfig, view: View, sessions_alive: u64, now: Millis) -> Self {
         let watches = WatchTable::of(&config.limits);
+        let seed = u64::from_le_bytes(*config.nonce_key.first_chunk().expect("it is longer"));
         let gate = Zxid(if config.linearizable { u64::MAX } else { 0 });
         Self {
             config,
@@ -261,6 +209,7 @@ impl Shard {
             addresses: AddressIdentities::new(),
             sasl: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             metered: Metered::default(),
+            loads: LoadMeter::new(now, seed),
             nonces: 0,
             event: Event::default(),
             statistics: Statistics::default(),
@@ -308,7 +257,6 @@ impl Shard {
         conn.heard = now;
         conn.note_moved(bytes.len());
         self.statistics.bytes_received += bytes.len() as u64;
-        conn.counters.bytes += bytes.len() as u64;
         if !self.metered.is_empty() {
             self.metered.count_bytes(&self.config.limits, now, id, bytes.len());
         }
@@ -325,6 +273,11 @@ impl Shard {
             self.consume_kept(now, &mut conn, out)
         };
         self.settle(now, conn, verdict, out);
+    }
+
+    /// The load by clients in the last window.
+    pub(crate) const fn loads(&self) -> &Loads {
+        self.loads.last()
     }
 
     /// Whether the driver should leave this connection's socket unread for now.
@@ -354,7 +307,6 @@ impl Shard {
         conn.note_moved(count);
         conn.forget_sent(count);
         self.statistics.bytes_sent += count as u64;
-        conn.counters.bytes += count as u64;
         if conn.unsent() == 0 {
             conn.sent = 0;
             conn.announced = false;
@@ -516,6 +468,7 @@ impl Shard {
         self.look_for_slow_holders(now);
         self.look_around(now, out);
         self.let_ask(now);
+        self.loads.tick(now);
         self.statistics.rate_limited += self.metered.take_waits();
         for id in self.metered.take_waiting() {
             self.resume_by_id(now, id, out);
@@ -561,6 +514,7 @@ impl Shard {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use corral_wire::fourletter::FourLetter;
 
     /// A shard of an empty tree that answers all commands but `wchc`.
     pub(crate) fn shard() -> Shard {

@@ -160,8 +160,6 @@ pub struct ConnCounters {
     pub received: u64,
     /// Replies and events.
     pub sent: u64,
-    /// Received and sent.
-    pub bytes: u64,
     replies: u64,
     latency_ms_sum: u64,
     pub last_reply: Millis,
@@ -181,7 +179,6 @@ impl Default for ConnCounters {
         Self {
             received: 0,
             sent: 0,
-            bytes: 0,
             replies: 0,
             latency_ms_sum: 0,
             last_reply: Millis(0),

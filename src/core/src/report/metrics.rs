@@ -5,6 +5,7 @@
 
 use super::process::PeerFacts;
 use super::{Gathered, Latency, Mode, Obstacle, Quorum, Sizes, Timing, decimal};
+use crate::acl;
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
@@ -374,6 +375,16 @@ pub const METRICS: &[Metric] = &[
         "times that a connection was not read because its address was over a limit of `rate_limits`",
         |k| k.totals().statistics.rate_limited.into(),
     ),
+    server(
+        Corral,
+        Gauge,
+        "busiest_address_requests",
+        "requests in a second of the address that sends most, in the last two seconds",
+        |k| k.report.top.busiest().map(|row| row.requests_per_second).into(),
+    ),
+    server(Corral, Text, "busiest_address", "this address", |k| {
+        k.report.top.busiest().map(|row| acl::address_text(*row.key)).as_deref().into()
+    }),
     server(Corral, Gauge, "serving", "1 while the server accepts sessions and writes", |k| serves(k).into()),
     server(Corral, Text, "not_serving_reason", "why it does not, or none", |k| {
         // A server that has just lost its leader looks for the reason at its next tick.

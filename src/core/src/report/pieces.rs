@@ -4,14 +4,16 @@
 //!
 //! On the shards' cores, and on the consensus actor's.
 
-use super::{ConnCounters, ConnLine, Piece, SessionLine, SessionMark, SessionPiece, Statistics, Totals, Watched};
+use super::{ConnCounters, ConnLine, Held, Piece, SessionLine, SessionMark, SessionPiece, Statistics, Totals, Watched};
 use crate::ids::SessionId;
 use crate::limits::{PIECE_ENTRIES, PIECE_PATH_BYTES, PIECE_PLACES};
 use crate::sequencer::Sequencer;
 use crate::shard::Shard;
 use crate::shared::Text;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::mem;
+use core::net::IpAddr;
 use core::ops::Bound;
 use corral_wire::fourletter::FourLetter;
 use smallvec::SmallVec;
@@ -37,6 +39,7 @@ impl Shard {
                 }
                 piece.next = self.conns.after(from, PIECE_ENTRIES);
             }
+            FourLetter::Top => self.list_clients(from, &mut piece),
             FourLetter::Srst => self.statistics = Statistics::default(),
             _ => {}
         }
@@ -57,6 +60,8 @@ impl Shard {
                 ephemerals: self.view.ephemerals_count(),
                 sessions: self.sessions_alive,
             };
+            piece.top.loads.took_ms = self.loads().took_ms;
+            piece.top.loads.addresses.clone_from(&self.loads().addresses);
         }
         let waiting = self.conns.range(from, PIECE_ENTRIES).map(|conn| conn.pending.len() as u64);
         piece.totals.outstanding = waiting.sum();
@@ -70,6 +75,30 @@ impl Shard {
             .range(from, PIECE_ENTRIES)
             .map(|conn| ConnLine::of(conn, self.watches.count_of(conn.id), sessionless_ms))
             .collect();
+        piece.next = self.conns.after(from, PIECE_ENTRIES);
+    }
+
+    /// The load, and the connections of its clients.
+    fn list_clients(&self, from: usize, piece: &mut Piece) {
+        let loads = self.loads();
+        let mut addresses: BTreeMap<IpAddr, Held> = BTreeMap::new();
+        addresses.extend(loads.addresses.iter().map(|(address, _)| (*address, Held::default())));
+        let mut sessions: BTreeMap<SessionId, Held> = BTreeMap::new();
+        sessions.extend(loads.sessions.iter().map(|((session, _), _)| (*session, Held::default())));
+        for conn in self.conns.range(from, PIECE_ENTRIES) {
+            let address = addresses.get_mut(&conn.peer.ip().to_canonical());
+            let session = sessions.get_mut(&conn.session);
+            if address.is_some() || session.is_some() {
+                let watches = u64::from(self.watches.count_of(conn.id));
+                let held = Held { connections: 1, waiting: conn.pending.len() as u64, watches };
+                address.into_iter().chain(session).for_each(|sum| sum.add(&held));
+            }
+        }
+        piece.top.by_address = addresses.into_iter().collect();
+        piece.top.by_session = sessions.into_iter().collect();
+        if from == 0 {
+            piece.top.loads = loads.clone();
+        }
         piece.next = self.conns.after(from, PIECE_ENTRIES);
     }
 

@@ -8,6 +8,7 @@ use super::{Outputs, Served, Shard};
 use crate::conn::{Close, Conn, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
 use crate::limits::{CONNECT_BYTES_MAX, ROUND_TICKS_MAX, SLOTS_A_TICK, SLOTS_PIECE};
+use crate::load::Request;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -68,9 +69,13 @@ impl Shard {
                 if used >= looked {
                     looked = used + self.look_ahead(rest);
                 }
+                let counted = self.loads.is_next().then(|| (self.spent, conn.unsent()));
                 self.request(now, conn, frame, out)?;
                 if conn.queued {
                     return Ok(used);
+                }
+                if let Some(before) = counted {
+                    self.count_load(conn, frame, before);
                 }
                 conn.counters.received += 1;
                 self.statistics.received += 1;
@@ -84,6 +89,14 @@ impl Shard {
                 return Ok(used);
             }
         }
+    }
+
+    /// Counts a request for [`Shard::loads`], with the work and the unsent bytes before it.
+    fn count_load(&mut self, conn: &Conn, frame: &[u8], (spent, unsent): (usize, usize)) {
+        let bytes = frame.len() + conn.unsent().saturating_sub(unsent);
+        let cost = self.spent.saturating_sub(spent);
+        let (address, session) = (conn.peer.ip().to_canonical(), conn.session);
+        self.loads.count(&Request { address, session, frame, bytes, cost });
     }
 
     /// Whether something of this connection, or of the shard, must be finished before more is read.

@@ -1,0 +1,163 @@
+//! `top`: addresses, sessions and beginnings of paths with most requests. ZooKeeper has no such command.
+
+use crate::acl;
+use crate::ids::SessionId;
+use crate::load::{Load, Loads};
+use crate::shared::Text;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::fmt::Write;
+use core::net::IpAddr;
+
+/// Rows of a list.
+const ROWS: usize = 20;
+const TITLES: [&str; 6] = ["requests/s", "bytes/s", "CPU %", "waiting", "watches", "connections"];
+
+/// Connections of an address or a session, now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub connections: u64,
+    /// Requests without a reply.
+    pub waiting: u64,
+    /// Watched paths.
+    pub watches: u64,
+}
+
+impl Held {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.waiting += other.waiting;
+        self.watches += other.watches;
+    }
+}
+
+/// The load of shards, and their connections as far as these were looked at.
+#[derive(Clone, Debug, Default)]
+pub struct TopClients {
+    pub loads: Loads,
+    pub by_address: Vec<(IpAddr, Held)>,
+    pub by_session: Vec<(SessionId, Held)>,
+}
+
+impl TopClients {
+    pub(super) fn merge(&mut self, other: Self) {
+        self.loads.merge(other.loads);
+        merge(&mut self.by_address, other.by_address);
+        merge(&mut self.by_session, other.by_session);
+    }
+
+    /// Addresses, most requests first.
+    pub fn addresses(&self) -> Vec<TopRow<&IpAddr>> {
+        self.rows(&self.loads.addresses, |address| held(&self.by_address, address))
+    }
+
+    /// The address of most requests.
+    pub fn busiest(&self) -> Option<TopRow<&IpAddr>> {
+        self.addresses().into_iter().next()
+    }
+
+    /// Sessions with their addresses, most requests first.
+    pub fn sessions(&self) -> Vec<TopRow<&(SessionId, IpAddr)>> {
+        self.rows(&self.loads.sessions, |(session, _)| held(&self.by_session, session))
+    }
+
+    /// Paths of at most two levels, most requests first. Their watches are not counted.
+    pub fn prefixes(&self) -> Vec<TopRow<&Text>> {
+        self.rows(&self.loads.prefixes, |_| Held::default())
+    }
+
+    fn rows<'l, K: Ord>(&self, list: &'l [(K, Load)], held: impl Fn(&K) -> Held) -> Vec<TopRow<&'l K>> {
+        let mut list: Vec<&(K, Load)> = list.iter().collect();
+        list.sort_by_key(|(key, load)| (Reverse((load.requests, load.bytes)), key));
+        let ms = self.loads.took_ms.max(1);
+        let row = |(key, load): &'l (K, Load)| TopRow {
+            key,
+            requests_per_second: load.requests.saturating_mul(1000) / ms,
+            bytes_per_second: load.bytes.saturating_mul(1000) / ms,
+            // Nanoseconds in a millisecond, as a percentage.
+            cpu_percent: load.cost / (ms * 10_000),
+            held: held(key),
+        };
+        list.into_iter().take(ROWS).map(row).collect()
+    }
+}
+
+fn merge<K: PartialEq>(list: &mut Vec<(K, Held)>, others: Vec<(K, Held)>) {
+    for (key, held) in others {
+        match list.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => known.add(&held),
+            None => list.push((key, held)),
+        }
+    }
+}
+
+fn held<K: PartialEq>(list: &[(K, Held)], key: &K) -> Held {
+    list.iter().find(|(known, _)| known == key).map_or_else(Held::default, |(_, held)| *held)
+}
+
+/// A row of the answer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TopRow<K> {
+    pub key: K,
+    pub requests_per_second: u64,
+    pub bytes_per_second: u64,
+    /// Of one core, by the work that the shards estimate.
+    pub cpu_percent: u64,
+    pub held: Held,
+}
+
+/// The answer as text.
+pub fn text(top: &TopClients) -> String {
+    let mut text = format!("The last {} ms of each shard\n\n", top.loads.took_ms);
+    table(&mut text, "address", &top.addresses(), |address| acl::address_text(**address));
+    let session = |of: &&(SessionId, IpAddr)| format!("{} {}", of.0, acl::address_text(of.1));
+    table(&mut text, "session", &top.sessions(), session);
+    table(&mut text, "path", &top.prefixes(), |prefix| String::from(&***prefix));
+    text
+}
+
+fn table<K>(text: &mut String, head: &str, rows: &[TopRow<K>], name: impl Fn(&K) -> String) {
+    let _ = write!(text, "{head:<40}");
+    for title in TITLES {
+        let _ = write!(text, " {title:>11}");
+    }
+    text.push('\n');
+    for row in rows {
+        let TopRow { key, requests_per_second, bytes_per_second, cpu_percent, held } = row;
+        let _ = write!(text, "{:<40}", name(key));
+        let Held { connections, waiting, watches } = held;
+        for number in [requests_per_second, bytes_per_second, cpu_percent, waiting, watches, connections] {
+            let _ = write!(text, " {number:>11}");
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_has_three_tables() {
+        let address = |last| IpAddr::from([10, 0, 0, last]);
+        let load = |requests| Load { requests, bytes: 30 * requests, cost: requests * 100_000 };
+        let held = Held { connections: 2, waiting: 3, watches: 4 };
+        let loads = Loads {
+            took_ms: 2000,
+            addresses: Vec::from([(address(1), load(2)), (address(2), load(1000))]),
+            sessions: Vec::from([((SessionId(0x10), address(2)), load(1000))]),
+            prefixes: Vec::from([(Text::from("/a/b"), load(1002))]),
+        };
+        let mut top = TopClients { loads, by_address: Vec::from([(address(2), held)]), by_session: Vec::new() };
+        top.merge(TopClients { by_address: Vec::from([(address(2), held)]), ..TopClients::default() });
+        let text = text(&top);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[3], ["10.0.0.2", "500", "15000", "5", "6", "8", "4"]);
+        assert_eq!(rows[4], ["10.0.0.1", "1", "30", "0", "0", "0", "0"]);
+        assert_eq!(rows[7], ["0x10", "10.0.0.2", "500", "15000", "5", "0", "0", "0"]);
+        assert_eq!(rows[10], ["/a/b", "501", "15030", "5", "0", "0", "0"]);
+    }
+}
