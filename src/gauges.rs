@@ -1,15 +1,19 @@
 //! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a
 //! request.
 
+pub(crate) mod latencies;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use corral_core::ids::Zxid;
-use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Scarcity, ScrubFacts, Sizes, Timing};
+use corral_core::report::{LatencyFacts, Mode, Obstacle, Quorum, ReconfigStep, Scarcity, ScrubFacts, Sizes, Timing};
 use corral_core::servers::Servers;
 use corral_engine::{Status, StoredServers};
+
+use self::latencies::Latencies;
 
 /// Counters of the process.
 #[derive(Debug, Default)]
@@ -70,9 +74,23 @@ pub(crate) struct Gauges {
     pub(crate) syncs: Stopwatch,
     /// Snapshots written.
     pub(crate) snapshots: Stopwatch,
+    /// Of each shard, and of the consensus actor.
+    latencies: Mutex<Vec<Arc<Latencies>>>,
 }
 
 impl Gauges {
+    /// Histograms for a thread.
+    pub(crate) fn add_latencies(&self) -> Arc<Latencies> {
+        let new = Arc::new(Latencies::default());
+        self.latencies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&new));
+        new
+    }
+
+    /// The times of all threads.
+    pub(crate) fn latencies(&self) -> LatencyFacts {
+        latencies::sum(&self.latencies.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// What this server is among others.
     pub(crate) fn mode(&self) -> Mode {
         let place = usize::from(self.mode.load(Ordering::Relaxed));
@@ -198,6 +216,7 @@ impl Gauges {
         self.slow_syncs.count.store(0, Ordering::Relaxed);
         self.syncs.reset();
         self.snapshots.reset();
+        self.latencies.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|one| one.reset());
     }
 }
 

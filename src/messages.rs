@@ -7,9 +7,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 
 use corral_core::change::AppliedBatch;
+use corral_core::command::Proposals;
 use corral_core::coordinator::Flow;
 use corral_core::delta::Delta;
-use corral_core::ids::{ConnId, ShardId};
+use corral_core::ids::{ConnId, Micros, ShardId};
 use corral_core::report::{Gathered, Piece, SessionMark, SessionPiece};
 use corral_core::sasl::Users;
 use corral_core::sequencer::FrozenState;
@@ -27,7 +28,7 @@ use crate::net::peers::PeerEvent;
 /// To a shard actor.
 pub(crate) enum ToShard {
     /// A committed log entry, shared by all shards.
-    Batch(Arc<AppliedBatch>),
+    Batch { batch: Arc<AppliedBatch>, sent: Micros },
     /// A client connected and was given to this shard.
     Accepted(Accepted),
     /// Accept connections, for all shards: from the listeners that this one's ring is given.
@@ -62,6 +63,8 @@ pub(crate) enum ToShard {
 
 /// To the consensus actor.
 pub(crate) enum ToConsensus {
+    /// [`Event::Requests`] of a shard, and when it was sent.
+    Requests { shard: ShardId, proposals: Proposals, syncs: Vec<ConnId>, sent: Micros },
     /// Something that the engine is to know.
     Event(Event),
     /// Of an ensemble: something happened on a connection to another server.

@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use corral_consensus::{Micros, NodeId};
 use corral_core::view::View;
-use corral_engine::{Answer, CorruptState, Effect, Ended, Engine, Event, Finding, Now, Status, ToShards, Turned};
+use corral_engine::{
+    Answer, CorruptState, Effect, Ended, Engine, Event, Finding, Now, Status, ToLog, ToShards, Turned,
+};
 use glommio::timer::Timer;
 
+use crate::actor::append_times::AppendTimes;
 use crate::actor::taken::Taken;
 use crate::exit::not_a_batch;
 use crate::exit::{Ending, ExitCode, Fault};
@@ -58,6 +61,7 @@ pub(crate) struct ConsensusActor {
     turn: Rc<Turn>,
     /// What the engine asked for last, kept for its memory.
     effects: Vec<Effect>,
+    times: AppendTimes,
     /// What was shown of it last.
     shown: Option<Status>,
     /// As it was reported last.
@@ -76,8 +80,10 @@ impl ConsensusActor {
         clock: Clock,
         turn: Rc<Turn>,
     ) -> ConsensusActor {
+        let times = AppendTimes::new(channels.gauges.add_latencies());
         ConsensusActor {
             engine,
+            times,
             channels,
             clock,
             turn,
@@ -146,7 +152,14 @@ impl ConsensusActor {
 
     fn receive(&mut self, message: ToConsensus) {
         match message {
+            ToConsensus::Requests { shard, proposals, syncs, sent } => {
+                self.times.queued(self.clock.now_us().0.saturating_sub(sent.0));
+                self.handle(Event::Requests { shard, proposals, syncs });
+            }
             ToConsensus::Event(event) => {
+                if let Event::Durable(number) = &event {
+                    self.times.synced(self.clock.now_us(), *number);
+                }
                 if let Event::Tick = &event {
                     self.show_digests();
                     // It was reported when it failed first.
@@ -204,6 +217,7 @@ impl ConsensusActor {
         self.report_stranger();
         while !self.over {
             let turned = self.engine.turn(self.now(), Taken::by_all(&self.channels.taken));
+            self.times.applied(self.clock.now_us(), self.engine.replica().applied().0);
             self.carry_out();
             if let Turned::Done(wake_at) = turned {
                 self.wake_at = wake_at;
@@ -247,7 +261,12 @@ impl ConsensusActor {
                     Answer::Refused => ToShard::Refused(conns),
                 });
             }
-            Effect::Log(message) => drop(channels.log.send(message)),
+            Effect::Log(message) => {
+                if let ToLog::Append(append) = &message {
+                    self.times.begin(self.clock.now_us(), append);
+                }
+                let _ = channels.log.send(message);
+            }
             Effect::WriteSnapshot(frozen) => drop(channels.writer.send(ToWriter::Write(frozen))),
             Effect::Replaced { snapshot, by, installs } => {
                 drop(channels.writer.send(ToWriter::Replaced { snapshot, by, installs }));
@@ -274,9 +293,10 @@ impl ConsensusActor {
     }
 
     fn tell_shards(&self, message: &ToShards) {
+        let sent = corral_core::ids::Micros(self.clock.now_us().0);
         for shard in &self.channels.shards {
             let _ = shard.send(match message {
-                ToShards::Batch(batch) => ToShard::Batch(Arc::clone(batch)),
+                ToShards::Batch(batch) => ToShard::Batch { batch: Arc::clone(batch), sent },
                 ToShards::Adopt(delta) => ToShard::Adopt(Arc::clone(delta)),
                 ToShards::Swap(snapshot) => ToShard::Swap(Arc::clone(snapshot)),
                 ToShards::Flow(note) => ToShard::Flow(*note),

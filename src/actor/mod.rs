@@ -4,6 +4,7 @@
 //! decided in
 //! `corral-core` and `corral-engine`, never here.
 
+mod append_times;
 pub(crate) mod consensus;
 pub(crate) mod log_thread;
 pub(crate) mod scrubber;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use corral_core::audit::Record;
 use corral_core::change::AppliedBatch;
 use corral_core::coordinator::Flow;
-use corral_core::ids::{ConnId, ShardId};
+use corral_core::ids::{ConnId, Micros, Millis, ShardId};
 use corral_core::shard::{Outputs, Question, Shard, SlowRequest};
 use corral_engine::Garbage;
 use glommio::timer::Timer;
@@ -28,6 +28,8 @@ use crate::actor::consensus::Resident;
 use crate::actor::shard::closing::Closing;
 use crate::actor::taken::Taken;
 use crate::audit::AuditLog;
+use crate::gauges::Gauges;
+use crate::gauges::latencies::{Latencies, Stage};
 use crate::messages::{Event, ToConsensus, ToControl, ToShard, ToWriter};
 use crate::net::acceptor::{Accepted, Ended, SharedAcceptor};
 use crate::net::client::Clients;
@@ -54,6 +56,7 @@ pub(crate) struct ShardChannels {
     pub(crate) control: flume::Sender<ToControl>,
     pub(crate) ended: flume::Sender<Ended>,
     pub(crate) audit: Option<AuditLog>,
+    pub(crate) gauges: Arc<Gauges>,
     /// The newest zxid that the view of any shard is at.
     pub(crate) applied: Arc<AtomicU64>,
     /// What this shard has applied.
@@ -67,6 +70,13 @@ impl ShardChannels {
     }
 }
 
+/// A batch that is applied up to its next transaction.
+struct Unfinished {
+    batch: Arc<AppliedBatch>,
+    next: usize,
+    sent: Micros,
+}
+
 /// See the module.
 pub(crate) struct ShardActor {
     id: ShardId,
@@ -76,8 +86,7 @@ pub(crate) struct ShardActor {
     closing: RefCell<Closing>,
     /// Connections whose four-letter command is answered elsewhere.
     asking: RefCell<HashSet<ConnId>>,
-    /// A batch that is applied up to this transaction.
-    unfinished: RefCell<Option<(Arc<AppliedBatch>, usize)>>,
+    unfinished: RefCell<Option<Unfinished>>,
     /// Stalled clients that took something, and how many bytes: to be gone on with when there is time.
     taken: RefCell<VecDeque<(ConnId, usize)>>,
     /// The serving task is at work, and will look at everything before it sleeps.
@@ -92,6 +101,7 @@ pub(crate) struct ShardActor {
     /// If this shard's ring serves the listener.
     acceptor: RefCell<Option<SharedAcceptor>>,
     channels: ShardChannels,
+    latencies: Arc<Latencies>,
     clock: Clock,
     turn: Rc<Turn>,
 }
@@ -120,6 +130,7 @@ impl ShardActor {
             lines: RefCell::new(Allowance::of(LINES_PER_SECOND)),
             slow_lines: RefCell::new(Allowance::of(SLOW_LINES_PER_SECOND)),
             acceptor: RefCell::default(),
+            latencies: channels.gauges.add_latencies(),
             channels,
             clock,
             turn,
@@ -139,10 +150,10 @@ impl ShardActor {
     }
 
     fn receive(self: &Rc<Self>, message: ToShard) {
-        let now = self.clock.now();
+        let now = self.begin();
         match message {
-            ToShard::Batch(batch) => {
-                *self.unfinished.borrow_mut() = Some((batch, 0));
+            ToShard::Batch { batch, sent } => {
+                *self.unfinished.borrow_mut() = Some(Unfinished { batch, next: 0, sent });
                 self.go_on_with_the_batch();
             }
             ToShard::Accepted(accepted) => self.accept(accepted),
@@ -182,16 +193,17 @@ impl ShardActor {
 
     /// Applies a turn's worth of the batch that is being applied. No message is taken before it is applied whole.
     fn go_on_with_the_batch(self: &Rc<Self>) {
-        let Some((batch, from)) = self.unfinished.take() else { return };
-        let now = self.clock.now();
+        let Some(Unfinished { batch, next, sent }) = self.unfinished.take() else { return };
+        let now = self.begin();
         self.with(|shard, out| {
-            let next = shard.apply_some(now, &batch, from, out);
+            let next = shard.apply_some(now, &batch, next, out);
             // Before anything of it is sent.
             self.channels.applied.fetch_max(shard.view().zxid().0, Ordering::Release);
             if next < batch.txns.len() {
-                *self.unfinished.borrow_mut() = Some((batch, next));
+                *self.unfinished.borrow_mut() = Some(Unfinished { batch, next, sent });
             } else {
                 self.channels.taken.another();
+                self.latencies.stage(Stage::Apply, self.now().since(sent));
             }
         });
     }
@@ -271,6 +283,23 @@ impl ShardActor {
         }
     }
 
+    /// Notes the times of the requests that were answered in this turn.
+    fn time_answers(&self) {
+        let mut shard = self.shard.borrow_mut();
+        self.latencies.answered(self.now(), shard.take_answered());
+    }
+
+    fn now(&self) -> Micros {
+        Micros(self.clock.now_us().0)
+    }
+
+    /// The time of the next call of the actor.
+    fn begin(&self) -> Millis {
+        let now = self.now();
+        self.shard.borrow_mut().set_clock(now);
+        now.millis()
+    }
+
     fn audit(&self, records: Vec<Record>) {
         if let Some(audit) = &self.channels.audit {
             let is_held = audit.write(records);
@@ -298,7 +327,7 @@ impl ShardActor {
             .await;
             let piece = Turn::begin();
             while self.goes_on() && !self.turn.is_long(&piece) {
-                let now = self.clock.now();
+                let now = self.begin();
                 self.with(|shard, out| shard.walk_on(now, out));
             }
             self.turn.end(&piece);
@@ -354,7 +383,8 @@ impl ShardActor {
             let last = shard.proposal_bytes() == 0;
             // A sync goes behind the writes before it.
             let syncs = if last { mem::take(&mut *self.syncs.borrow_mut()) } else { Vec::new() };
-            let _ = self.channels.consensus.send(Event::Requests { shard: self.id, proposals, syncs }.into());
+            let (shard, sent) = (self.id, self.now());
+            let _ = self.channels.consensus.send(ToConsensus::Requests { shard, proposals, syncs, sent });
             if last {
                 return;
             }

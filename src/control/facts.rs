@@ -186,6 +186,7 @@ impl Facts {
                 facts.handshakes_failed = self.gauges.handshakes_failed.load(Ordering::Relaxed);
                 facts.connections_refused = self.gauges.refused.load(Ordering::Relaxed);
                 facts.audit = self.audit.as_ref().map(AuditLog::facts);
+                facts.latencies = self.gauges.latencies();
                 facts.syncs = self.gauges.syncs.timing();
                 facts.snapshots = self.gauges.snapshots.timing();
                 facts.certificate_expires = self.certificates.iter().filter_map(|one| one.expires()).min();

@@ -3,7 +3,7 @@
 //! Names are those of ZooKeeper 3.9's own endpoint. The metrics that only corral has begin with `corral_`. OpenMetrics would end the
 //! names of counters in `_total`, and no dashboard made for ZooKeeper would find them.
 
-use corral_core::report::{Gathered, Kind, Sample, Value};
+use corral_core::report::{BOUNDS_US, Gathered, Kind, Quantiles, Sample, Value};
 use prometheus::TextEncoder;
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
@@ -42,6 +42,7 @@ const fn kind(kind: Kind) -> MetricType {
         Kind::Gauge | Kind::Text => MetricType::GAUGE,
         Kind::Counter => MetricType::COUNTER,
         Kind::Summary => MetricType::SUMMARY,
+        Kind::Histogram => MetricType::HISTOGRAM,
     }
 }
 
@@ -55,6 +56,7 @@ fn metric(sample: &Sample) -> proto::Metric {
         label
     };
     let mut labels: Vec<LabelPair> = sample.peer.iter().map(|id| label(PEER, &id.to_string())).collect();
+    labels.extend(sample.label.iter().map(|(name, value)| label(name, value)));
     let number = match &sample.value {
         Value::Whole(number) => *number as f64,
         Value::TenThousandths(number) => *number as f64 / 10_000.0,
@@ -66,7 +68,22 @@ fn metric(sample: &Sample) -> proto::Metric {
             let mut summary = proto::Summary::default();
             summary.set_sample_count(of.count);
             summary.set_sample_sum(of.sum as f64);
+            summary.set_quantile(of.quantiles.iter().flat_map(quantiles).collect());
             metric.set_summary(summary);
+            0.0
+        }
+        Value::Histogram(of) => {
+            let mut histogram = proto::Histogram::default();
+            histogram.set_sample_count(of.count);
+            histogram.set_sample_sum(seconds(of.us_sum));
+            let bucket = |(bound, count): (u64, u64)| {
+                let mut bucket = proto::Bucket::default();
+                bucket.set_upper_bound(seconds(bound));
+                bucket.set_cumulative_count(count);
+                bucket
+            };
+            histogram.set_bucket(BOUNDS_US.into_iter().zip(of.upto).map(bucket).collect());
+            metric.set_histogram(histogram);
             0.0
         }
         Value::Absent => 0.0,
@@ -83,7 +100,23 @@ fn metric(sample: &Sample) -> proto::Metric {
             counter.set_value(number);
             metric.set_counter(counter);
         }
-        Kind::Summary => {}
+        Kind::Summary | Kind::Histogram => {}
     }
     metric
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers are double precision in Prometheus")]
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1_000_000.0
+}
+
+/// In milliseconds, as ZooKeeper has them.
+fn quantiles(of: &Quantiles) -> Vec<proto::Quantile> {
+    let quantile = |(quantile, us): (f64, u64)| {
+        let mut shown = proto::Quantile::default();
+        shown.set_quantile(quantile);
+        shown.set_value(seconds(us) * 1000.0);
+        shown
+    };
+    [(0.5, of.p50), (0.9, of.p90), (0.99, of.p99)].map(quantile).into()
 }

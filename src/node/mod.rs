@@ -555,6 +555,7 @@ fn shard_links(context: &Context, shard: ShardId) -> ShardChannels {
         control: boxes.control.0.clone(),
         ended: boxes.ended.0.clone(),
         audit: context.audit.clone(),
+        gauges: Arc::clone(&context.gauges),
         applied: Arc::clone(&context.applied),
         taken: context.taken[usize::from(shard.0)].clone(),
     }

@@ -16,7 +16,10 @@ from support.server import Corral, binary
 from support.wait import free_port, wait_until
 
 LIMIT_S = 60
-SAMPLE = re.compile(r"([a-z_]+)(\{[a-z_]+=\"[^\"]*\"\})? (-?[0-9.e+]+)")
+SAMPLE = re.compile(r"([a-z_]+)(\{[a-z_]+=\"[^\"]*\"(?:,le=\"[^\"]*\")?\})? (-?[0-9.e+]+)")
+# Of mntr: part, label and name.
+TIMES = re.compile(r"([a-z0-9]+)_(\w+?)_(request|write_stage)_ms")
+LABELS = {"request": "operation", "write_stage": "stage"}
 # Checks that a busy host may fail at any time.
 BY_THE_HOST = {"disk-space-left", "growth", "sync-latency", "executor-stalls"}
 # They differ between any two looks.
@@ -60,6 +63,11 @@ def test_metrics_are_those_of_mntr(server):
         name = key.removeprefix("zk_")
         if name.startswith(MOVING):
             continue
+        if times := TIMES.fullmatch(name):
+            part, key, kind = times.groups()
+            if part == "cnt":
+                equal(samples[f'corral_{kind}_seconds_count{{{LABELS[kind]}="{key}"}}'], float(value), name)
+            continue
         part, _, summary = name.partition("_")
         if summary in types and types[summary] == "summary":
             if part in ("cnt", "sum"):
@@ -74,12 +82,15 @@ def test_metrics_are_those_of_mntr(server):
             equal(samples.get(f'{name}{{{label}="{value}"}}'), 1.0, name)
     equal((types["znode_count"], types["packets_received"], types["readlatency"]), ("gauge", "counter", "summary"))
     equal(samples["watch_count"], 1.0)
+    equal(samples['corral_request_seconds_count{operation="create"}'], 1.0)
+    equal(samples['corral_request_seconds_bucket{operation="create",le="+Inf"}'], 1.0)
+    equal({re.sub(".*=", "", key) for key in samples if key.startswith("corral_write_stage_seconds_count")}, {f'"{stage}"}}' for stage in ("queue", "sync", "commit", "apply")})
 
 
 def unknown_metrics(expressions, words):
     """Names in these expressions that are neither metrics nor such words."""
     table = (REPOSITORY / "docs/metrics.md").read_text()
-    known = {name + end for name in re.findall(r"^\| `[^`]+` \| `(\w+)`", table, re.M) for end in ("", "_sum", "_count")}
+    known = {name + end for name in re.findall(r"^\| `[^`]+` \| `(\w+)`", table, re.M) for end in ("", "_sum", "_count", "_bucket")}
     named = set(re.findall(r"[a-z_]{2,}", " ".join(expressions)))
     return named - known - set(words.split())
 
@@ -98,7 +109,7 @@ def test_the_dashboard_is_about_metrics_of_the_table():
     dashboard = json.loads((REPOSITORY / "configs/grafana-dashboard.json").read_text())
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     assert len(expressions) > 25
-    equal(unknown_metrics(expressions, "rate max by time job instance __name__ __rate_interval"), set(), "no metrics")
+    equal(unknown_metrics(expressions, "rate max sum by le operation stage histogram_quantile time job instance __name__ __rate_interval"), set(), "no metrics")
 
 
 def probe(url, path):

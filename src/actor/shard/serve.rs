@@ -67,6 +67,7 @@ impl ShardActor {
             if busy || !pace.brisk {
                 self.send_all(None);
             }
+            self.time_answers();
             self.turn.end(&piece);
             self.serving.set(false);
             self.sleep(&mut pace, busy, is_quiet, rest()).await;
@@ -124,7 +125,7 @@ impl ShardActor {
     /// What has come from clients, until the turn is over. Whether something is left.
     fn take_events(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
-            let now = self.clock.now();
+            let now = self.begin();
             let applied = Zxid(self.channels.applied_anywhere());
             let mut spent = 0;
             for _ in 0..EVENTS {
@@ -181,7 +182,7 @@ impl ShardActor {
     fn go_on_with_the_stalled(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
             let Some((conn, count)) = self.taken.borrow_mut().pop_front() else { return false };
-            self.sent(self.clock.now(), conn, count);
+            self.sent(self.begin(), conn, count);
             if self.turn.is_long(piece) {
                 return !self.taken.borrow().is_empty();
             }

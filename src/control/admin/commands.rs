@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use corral_core::ids::Zxid;
-use corral_core::report::{ConnLine, Gathered, Mode, PeerFacts, Sizes, Value, not_serving};
+use corral_core::report::{ConnLine, Gathered, Mode, PeerFacts, Sample, Sizes, Value, not_serving};
 use corral_core::servers::{Role, Server};
 use corral_wire::fourletter::FourLetter;
 use serde::Serialize;
@@ -282,19 +282,12 @@ fn member(gathered: &Gathered, id: u64) -> Option<&Server> {
 }
 
 fn monitor(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
-    for sample in gathered.samples() {
-        let name =
-            sample.peer.map_or_else(|| sample.metric.name.to_owned(), |id| format!("peer_{id}_{}", sample.metric.name));
-        match sample.value {
-            Value::Absent => {}
+    for (name, value) in gathered.samples().flat_map(Sample::lines) {
+        match value {
             Value::Whole(number) => fields.put(&name, &number),
             Value::TenThousandths(number) => fields.put(&name, &decimal(number)),
             Value::Text(text) => fields.put(&name, &text),
-            Value::Summary(of) => {
-                fields.put(&format!("avg_{name}"), &decimal(of.average_ten_thousandths));
-                let parts = [("min", of.min), ("max", of.max), ("cnt", of.count), ("sum", of.sum)];
-                parts.iter().for_each(|(part, number)| fields.put(&format!("{part}_{name}"), number));
-            }
+            Value::Absent | Value::Summary(_) | Value::Histogram(_) => {}
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ mod slots;
 
 use crate::acl;
 use crate::command::Identity;
-use crate::ids::{ConnId, Millis, SessionId, Zxid};
+use crate::ids::{ConnId, Micros, Millis, SessionId, Zxid};
 use crate::limits::FOUR_LETTER_BYTES_MAX;
 use crate::read::{GradualList, Rewatch};
 use crate::report::{ConnCounters, is_long};
@@ -191,18 +191,18 @@ impl Pending {
 #[derive(Debug)]
 pub(crate) enum Pending {
     /// Proposed; the outcome comes with a committed batch.
-    Write { xid: i32, op: OpCode, at: Millis },
+    Write { xid: i32, op: OpCode, at: Micros },
     /// A membership change that was ordered; its answer comes later.
-    Underway { xid: i32, op: OpCode, at: Millis },
+    Underway { xid: i32, op: OpCode, at: Micros },
     /// The session command of a connect request.
-    Connect { at: Millis },
+    Connect { at: Micros },
     /// Waits for the requests before it, for a view that is at least at `floor`, and for the connection's barrier of
     /// that number; the whole frame.
-    Queued { frame: Box<[u8]>, floor: Zxid, barrier: u64, at: Millis },
+    Queued { frame: Box<[u8]>, floor: Zxid, barrier: u64, at: Micros },
     /// A read that takes more than a turn: not begun, or under way when it is the first of all.
-    Long { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Long>>, floor: Zxid, barrier: u64, at: Millis },
+    Long { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Long>>, floor: Zxid, barrier: u64, at: Micros },
     /// A sync on its way to the leader and back; `path` is echoed.
-    Sync { xid: i32, path: Option<Box<[u8]>>, done: bool, at: Millis },
+    Sync { xid: i32, path: Option<Box<[u8]>>, done: bool, at: Micros },
 }
 
 /// A read under way.

@@ -75,6 +75,25 @@ impl Millis {
     }
 }
 
+/// Microseconds on the same clock, for latencies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    /// The beginning of this millisecond.
+    pub const fn of(at: Millis) -> Self {
+        Self(at.0.saturating_mul(1000))
+    }
+
+    pub const fn millis(self) -> Millis {
+        Millis(self.0 / 1000)
+    }
+
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
 /// Milliseconds since 1970 on the wall clock. Only ever stored in `ctime` and `mtime`; nothing is decided by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
 pub struct WallMillis(pub i64);

@@ -124,6 +124,8 @@ pub const FOUR_LETTER_BYTES_MAX: usize = 32 << 20;
 /// memory. Fewer if their answers could take more than half of the memory for replies; one always may.
 pub const LONG_COMMANDS_MAX: usize = 4;
 
+/// Replies of which a shard knows the times until its driver takes them: more than those of a turn.
+pub const ANSWERED_MAX: usize = 8192;
 /// Addresses, sessions and beginnings of paths of which a shard knows the load.
 pub const LOAD_ENTRIES: usize = 64;
 /// Bytes of the beginning of a path there.

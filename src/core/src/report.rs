@@ -10,6 +10,7 @@ mod counters;
 mod date;
 mod dump;
 pub mod health;
+mod latencies;
 mod metrics;
 mod obstacle;
 mod pieces;
@@ -17,6 +18,7 @@ mod process;
 mod scarcity;
 mod server;
 mod top;
+mod value;
 mod watches;
 
 use crate::ids::{Millis, SessionId, WallMillis, Zxid};
@@ -31,11 +33,15 @@ use smallvec::SmallVec;
 pub use clients::ConnLine;
 pub(crate) use counters::Answered;
 pub use counters::{ConnCounters, Latency, Sizes, Statistics};
-pub use metrics::{Kind, METRICS, Metric, Origin, Sample, Summary, Value};
+pub use latencies::{BOUNDS_US, Histogram, Quantiles};
+pub use metrics::{Kind, METRICS, Metric, Origin, Sample};
 pub use obstacle::Obstacle;
-pub use process::{AuditFacts, Configured, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing};
+pub use process::{
+    AuditFacts, Configured, LatencyFacts, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing,
+};
 pub use scarcity::{MemoryUse, Scarcity, SpaceFacts, scarcity};
 pub use top::{Held, TopClients, TopRow, text as top_text};
+pub use value::{Summary, Value};
 pub use watches::WatchSummary;
 
 /// Sums over one shard, or over all of them.

@@ -28,7 +28,7 @@ use crate::change::{AppliedBatch, AppliedTxn, Outcome};
 use crate::command::{Proposals, Waiting};
 use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
 use crate::delta::Delta;
-use crate::ids::{ConnId, Millis, SessionId, ShardId, Zxid};
+use crate::ids::{ConnId, Micros, Millis, SessionId, ShardId, Zxid};
 use crate::limits::REQUEST_COST;
 use crate::load::{LoadMeter, Loads};
 use crate::notify::{Event, Telling};
@@ -55,7 +55,7 @@ use hashbrown::HashMap;
 use input::Round;
 use memory::{SlowHolders, Wanting};
 use metered::Metered;
-pub use outputs::{Garbage, Outputs, Question};
+pub use outputs::{Answer, Garbage, Outputs, Question};
 use proposal_flow::ProposalFlow;
 pub use slow::SlowRequest;
 use slow::SlowRequests;
@@ -144,6 +144,8 @@ pub struct Shard {
     sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
     metered: Metered,
     loads: LoadMeter,
+    clock: Micros,
+    answered: Vec<Answer>,
     /// Nonces made so far.
     nonces: u64,
     pub(crate) event: Event,
@@ -210,6 +212,8 @@ impl Shard {
             sasl: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             metered: Metered::default(),
             loads: LoadMeter::new(now, seed),
+            clock: Micros::of(now),
+            answered: Vec::new(),
             nonces: 0,
             event: Event::default(),
             statistics: Statistics::default(),
@@ -278,6 +282,21 @@ impl Shard {
     /// The load by clients in the last window.
     pub(crate) const fn loads(&self) -> &Loads {
         self.loads.last()
+    }
+
+    /// The time of the next call, finer than its argument.
+    pub const fn set_clock(&mut self, now: Micros) {
+        self.clock = now;
+    }
+
+    /// The same for a driver that has no such clock.
+    fn at(&self, now: Millis) -> Micros {
+        self.clock.max(Micros::of(now))
+    }
+
+    /// Replies since the last call, for the driver to time.
+    pub fn take_answered(&mut self) -> impl Iterator<Item = Answer> {
+        self.answered.drain(..)
     }
 
     /// Whether the driver should leave this connection's socket unread for now.

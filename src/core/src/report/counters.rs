@@ -2,7 +2,7 @@
 //!
 //! Plain values of one core; they know nothing of who reads them.
 
-use crate::ids::{Millis, Zxid};
+use crate::ids::{Micros, Millis, Zxid};
 use corral_wire::OpCode;
 
 /// Latencies in milliseconds.
@@ -148,7 +148,7 @@ pub(crate) struct Answered {
     pub(crate) op: Option<OpCode>,
     pub(crate) xid: i32,
     /// When it came.
-    pub(crate) at: Millis,
+    pub(crate) at: Micros,
     /// Whether it was a transaction.
     pub(crate) update: bool,
 }
@@ -267,7 +267,7 @@ mod tests {
     fn a_connection_remembers_its_last_real_request() {
         let mut counters = ConnCounters::default();
         let mut reply = |xid, op, at, now| {
-            let what = Answered { op: Some(op), xid, at: Millis(at), update: false };
+            let what = Answered { op: Some(op), xid, at: Micros::of(Millis(at)), update: false };
             counters.replied(what, Zxid(now), Millis(now), now - at);
             counters
         };

@@ -4,10 +4,13 @@
 //! Names are those of ZooKeeper 3.9 where it has the metric (protocol chapter 25).
 
 use super::process::PeerFacts;
-use super::{Gathered, Latency, Mode, Obstacle, Quorum, Sizes, Timing, decimal};
+use super::value::{Summary, Value};
+use super::{Gathered, Histogram, Latency, LatencyFacts, Mode, Obstacle, Quantiles, Quorum, Sizes, Timing, decimal};
 use crate::acl;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::Write;
 
 /// The type of a metric.
@@ -19,6 +22,8 @@ pub enum Kind {
     Counter,
     /// Number, sum, average and extremes of durations, in milliseconds.
     Summary,
+    /// Durations: in milliseconds in `mntr`, in seconds in Prometheus.
+    Histogram,
     /// A word or a sentence.
     Text,
 }
@@ -29,6 +34,7 @@ impl Kind {
             Self::Gauge => "gauge",
             Self::Counter => "counter",
             Self::Summary => "summary",
+            Self::Histogram => "histogram",
             Self::Text => "text",
         }
     }
@@ -60,28 +66,8 @@ enum Source {
     Server(fn(&Gathered) -> Value),
     /// Of each other server of an ensemble.
     Peer(fn(&PeerFacts) -> u64),
-}
-
-/// The value of a metric.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// The server has no such thing: there is no line.
-    Absent,
-    Whole(i64),
-    /// A number of ten-thousandths.
-    TenThousandths(u64),
-    Summary(Summary),
-    Text(String),
-}
-
-/// Durations in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
-    pub count: u64,
-    pub sum: u64,
-    pub min: u64,
-    pub max: u64,
-    pub average_ten_thousandths: u64,
+    /// One for each value of this label.
+    Labelled(&'static str, fn(&LatencyFacts) -> &[(&'static str, Histogram)]),
 }
 
 /// A metric with its value.
@@ -89,51 +75,16 @@ pub struct Sample {
     pub metric: &'static Metric,
     /// The other server that it is about.
     pub peer: Option<u64>,
+    /// Name and value of a label.
+    pub label: Option<(&'static str, &'static str)>,
     pub value: Value,
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Whole(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<bool> for Value {
-    fn from(yes: bool) -> Self {
-        Self::Whole(i64::from(yes))
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.into())
-    }
-}
-
-impl<T: Into<Self>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Absent, Into::into)
-    }
-}
-
-impl From<&Latency> for Value {
-    fn from(of: &Latency) -> Self {
-        let average_ten_thousandths = of.average();
-        Self::Summary(Summary {
-            count: of.count,
-            sum: of.ms_sum,
-            min: of.ms_min(),
-            max: of.ms_max,
-            average_ten_thousandths,
-        })
-    }
 }
 
 impl From<&Timing> for Value {
     fn from(of: &Timing) -> Self {
         let average_ten_thousandths = of.us_sum.saturating_mul(10) / of.count.max(1);
         let (sum, min, max) = (of.us_sum / 1000, of.us_min / 1000, of.us_max / 1000);
-        Self::Summary(Summary { count: of.count, sum, min, max, average_ten_thousandths })
+        Self::Summary(Summary { count: of.count, sum, min, max, average_ten_thousandths, quantiles: None })
     }
 }
 
@@ -149,6 +100,24 @@ const fn server(
 
 const fn peer(kind: Kind, name: &'static str, help: &'static str, value: fn(&PeerFacts) -> u64) -> Metric {
     Metric { name, kind, origin: Origin::Corral, help, source: Source::Peer(value) }
+}
+
+const fn labelled(
+    name: &'static str,
+    label: &'static str,
+    help: &'static str,
+    values: fn(&LatencyFacts) -> &[(&'static str, Histogram)],
+) -> Metric {
+    let source = Source::Labelled(label, values);
+    Metric { name, kind: Kind::Histogram, origin: Origin::Corral, help, source }
+}
+
+/// A summary with quantiles.
+fn with_quantiles(latency: &Latency, quantiles: Quantiles) -> Value {
+    match latency.into() {
+        Value::Summary(of) => Value::Summary(Summary { quantiles: Some(quantiles), ..of }),
+        other => other,
+    }
 }
 
 /// A count of the ensemble that only its leader knows.
@@ -254,14 +223,26 @@ pub const METRICS: &[Metric] = &[
         k.totals().statistics.bytes_sent.into()
     }),
     server(ZooKeeper, Durations, "readlatency", "requests that are no transactions", |k| {
-        (&k.totals().statistics.reads).into()
+        with_quantiles(&k.totals().statistics.reads, k.facts.latencies.reads)
     }),
     server(
         ZooKeeper,
         Durations,
         "updatelatency",
         "transactions, from reading the request to queueing the reply",
-        |k| (&k.totals().statistics.updates).into(),
+        |k| with_quantiles(&k.totals().statistics.updates, k.facts.latencies.updates),
+    ),
+    labelled(
+        "request",
+        "operation",
+        "requests from their receipt until their reply is given to the kernel",
+        |latencies| &latencies.operations,
+    ),
+    labelled(
+        "write_stage",
+        "stage",
+        "stages of writes. queue: from the shard to the consensus actor. sync: from there until the log is synced. commit: until a majority has the log entry and this server has evaluated it. apply: from there until a shard has applied it",
+        |latencies| &latencies.stages,
     ),
     server(ZooKeeper, Durations, "fsynctime", "syncs of the log", |k| (&k.facts.syncs).into()),
     server(ZooKeeper, Durations, "snapshottime", "snapshots written", |k| (&k.facts.snapshots).into()),
@@ -476,6 +457,7 @@ impl Metric {
     pub fn prometheus_name(&self) -> String {
         let (of, name) = (if matches!(self.source, Source::Peer(_)) { "peer_" } else { "" }, self.name);
         match (self.origin, self.kind) {
+            (Origin::Corral, Kind::Histogram) => format!("corral_{of}{name}_seconds"),
             (Origin::Corral, Kind::Counter) => format!("corral_{of}{name}_total"),
             (Origin::Corral, _) => format!("corral_{of}{name}"),
             (Origin::ZooKeeper | Origin::Prometheus, _) => format!("{of}{name}"),
@@ -487,6 +469,9 @@ impl Metric {
         let name = self.name;
         match (&self.source, self.kind) {
             (Source::Peer(_), _) => format!("zk_peer_N_{name}"),
+            (Source::Labelled(label, _), _) => {
+                format!("zk_{{cnt,avg,p50,p95,p99,p999}}_{}_{name}_ms", label.to_uppercase())
+            }
             (_, Kind::Summary) => format!("zk_{{avg,min,max,cnt,sum}}_{name}"),
             _ => format!("zk_{name}"),
         }
@@ -496,96 +481,51 @@ impl Metric {
 /// All metrics that this server has, in the order of the table.
 pub(super) fn samples(known: &Gathered) -> impl Iterator<Item = Sample> {
     let of = move |metric: &'static Metric| {
-        let (server, peers) = match metric.source {
-            Source::Server(value) => (Some(Sample { metric, peer: None, value: value(known) }), &[][..]),
-            Source::Peer(_) => (None, known.facts.peers.as_slice()),
-        };
-        let of_peer = move |facts: &PeerFacts| match metric.source {
-            Source::Server(_) => None,
-            Source::Peer(value) => Some(Sample { metric, peer: Some(facts.id), value: value(facts).into() }),
-        };
-        server.into_iter().chain(peers.iter().filter_map(of_peer))
+        let sample = |value| Sample { metric, peer: None, label: None, value };
+        match metric.source {
+            Source::Server(value) => Vec::from([sample(value(known))]),
+            Source::Peer(value) => {
+                let of = |facts: &PeerFacts| Sample { peer: Some(facts.id), ..sample(value(facts).into()) };
+                known.facts.peers.iter().map(of).collect()
+            }
+            Source::Labelled(label, values) => {
+                let of = |(key, times): &(&'static str, Histogram)| Sample {
+                    label: Some((label, key)),
+                    ..sample(Value::Histogram(Box::new(*times)))
+                };
+                values(&known.facts.latencies).iter().map(of).collect()
+            }
+        }
     };
     METRICS.iter().flat_map(of).filter(|sample| sample.value != Value::Absent)
 }
 
-/// The lines of `mntr`: `zk_NAME`, a tab, the value. A summary is five lines.
+impl Sample {
+    /// Its lines: a name without `zk_`, and a number or a text.
+    pub fn lines(self) -> Vec<(String, Value)> {
+        let name = self.metric.name;
+        self.value.lines(match (self.peer, self.label) {
+            (Some(id), _) => format!("peer_{id}_{name}"),
+            (None, Some((_, value))) => format!("{value}_{name}_ms"),
+            (None, None) => String::from(name),
+        })
+    }
+}
+
+/// The lines of `mntr`: `zk_NAME`, a tab, the value.
 pub(super) fn text(known: &Gathered) -> String {
     let mut text = String::new();
-    for Sample { metric, peer, value } in samples(known) {
-        let name = metric.name;
+    for (name, value) in samples(known).flat_map(Sample::lines) {
         // To write to a string cannot fail.
-        let _ = match (value, peer) {
-            (Value::Absent, _) => Ok(()),
-            (Value::Whole(number), None) => writeln!(text, "zk_{name}\t{number}"),
-            (Value::Whole(number), Some(id)) => writeln!(text, "zk_peer_{id}_{name}\t{number}"),
-            (Value::TenThousandths(number), _) => writeln!(text, "zk_{name}\t{}", decimal(number)),
-            (Value::Text(word), _) => writeln!(text, "zk_{name}\t{word}"),
-            (Value::Summary(of), _) => writeln!(
-                text,
-                "zk_avg_{name}\t{}\nzk_min_{name}\t{}\nzk_max_{name}\t{}\nzk_cnt_{name}\t{}\nzk_sum_{name}\t{}",
-                decimal(of.average_ten_thousandths),
-                of.min,
-                of.max,
-                of.count,
-                of.sum
-            ),
+        let _ = match value {
+            Value::Whole(number) => writeln!(text, "zk_{name}\t{number}"),
+            Value::TenThousandths(number) => writeln!(text, "zk_{name}\t{}", decimal(number)),
+            Value::Text(word) => writeln!(text, "zk_{name}\t{word}"),
+            Value::Absent | Value::Summary(_) | Value::Histogram(_) => Ok(()),
         };
     }
     text
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{Millis, WallMillis};
-    use crate::report::{Moment, Report, ServerFacts, Totals};
-    use alloc::vec;
-    use alloc::vec::Vec;
-
-    fn told(totals: Totals, facts: ServerFacts) -> String {
-        let moment = Moment { now: Millis(7), wall: WallMillis(0) };
-        text(&Gathered { report: Report { totals, ..Report::default() }, facts, moment })
-    }
-
-    #[test]
-    fn summaries_as_zookeeper_prints_them() {
-        let mut totals = Totals::default();
-        for ms in [0, 14, 1] {
-            totals.statistics.reads.note(ms);
-        }
-        let syncs = Timing { count: 4, us_sum: 5000, us_min: 400, us_max: 3600 };
-        let text = told(totals, ServerFacts { syncs, ..ServerFacts::default() });
-        let expect = "zk_avg_readlatency\t5.0\nzk_min_readlatency\t0\nzk_max_readlatency\t14\nzk_cnt_readlatency\t3\n\
-                      zk_sum_readlatency\t15\n";
-        assert!(text.contains(expect), "{text}");
-        let expect = "zk_avg_fsynctime\t1.25\nzk_min_fsynctime\t0\nzk_max_fsynctime\t3\nzk_cnt_fsynctime\t4\n\
-                      zk_sum_fsynctime\t5\nzk_avg_snapshottime\t0.0\nzk_min_snapshottime\t0\nzk_max_snapshottime\t0\n\
-                      zk_cnt_snapshottime\t0\nzk_sum_snapshottime\t0\n";
-        assert!(text.contains(expect), "{text}");
-    }
-
-    #[test]
-    fn every_line_is_a_key_and_a_value_and_none_comes_twice() {
-        let peers = [3, 5].map(|id| PeerFacts { id, ..PeerFacts::default() }).to_vec();
-        let facts = ServerFacts { peers, quorum: Some(Quorum::default()), ..ServerFacts::default() };
-        let text = told(Totals::default(), facts);
-        let mut keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once('\t')?.0)).collect();
-        assert_eq!(keys.len(), text.lines().count());
-        for key in ["zk_peer_3_connected", "zk_peer_5_dials_failed", "zk_quorum_size", "zk_uptime"] {
-            assert!(keys.contains(&key), "{key}");
-        }
-        keys.sort_unstable();
-        assert!(keys.windows(2).all(|pair| pair[0] != pair[1]), "{keys:?}");
-    }
-
-    #[test]
-    fn only_the_leader_counts_those_that_keep_up() {
-        let quorum = Some(Quorum { size: 3, learners: 2, ..Quorum::default() });
-        for (mode, learners) in [(Mode::Leader, vec!["zk_learners\t2"]), (Mode::Follower, vec![])] {
-            let text = told(Totals::default(), ServerFacts { mode, quorum, ..ServerFacts::default() });
-            let found: Vec<&str> = text.lines().filter(|line| line.starts_with("zk_learners")).collect();
-            assert_eq!(found, learners);
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 //!
 //! The facts are plain values; somebody who may look at files and clocks gathers them.
 
+use super::latencies::{Histogram, Quantiles};
 use super::scarcity::{Scarcity, SpaceFacts};
 use super::{Obstacle, Sizes};
 use crate::ids::WallMillis;
@@ -71,6 +72,7 @@ pub struct ServerFacts {
     pub handshakes_failed: u64,
     /// `None` where there is no audit log.
     pub audit: Option<AuditFacts>,
+    pub latencies: LatencyFacts,
     /// Syncs of the log.
     pub syncs: Timing,
     /// Snapshots written.
@@ -84,6 +86,17 @@ pub struct ServerFacts {
     pub spaces: Vec<SpaceFacts>,
     /// The lines of `envi`.
     pub environment: Vec<(&'static str, String)>,
+}
+
+/// Times of requests by operation, and of the stages of writes.
+#[derive(Clone, Debug, Default)]
+pub struct LatencyFacts {
+    /// Of all requests that are no transactions.
+    pub reads: Quantiles,
+    /// Of transactions.
+    pub updates: Quantiles,
+    pub operations: Vec<(&'static str, Histogram)>,
+    pub stages: Vec<(&'static str, Histogram)>,
 }
 
 /// Of the audit log.

@@ -155,7 +155,7 @@ impl Shard {
             CommandKind::AttachSession { session, timeout_ms, password }
         };
         conn.phase = Phase::Connecting;
-        conn.pending.push_back(Pending::Connect { at: now });
+        conn.pending.push_back(Pending::Connect { at: self.at(now) });
         self.propose(conn, kind, 0, 0);
         Ok(())
     }

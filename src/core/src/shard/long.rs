@@ -6,7 +6,7 @@ use super::memory::Wanting;
 use super::{Outputs, Shard};
 use crate::change::AppliedTxn;
 use crate::conn::{Conn, Long, Pending};
-use crate::ids::{ConnId, Millis, Zxid};
+use crate::ids::{ConnId, Micros, Millis, Zxid};
 use crate::limits::{
     DROP_COST, DROPPED_PIECE, LISTS_MAX, NAME_COST, REPLY_FRAME_BYTES_MAX, REQUEST_COST, REWATCH_BYTES_AT_ONCE,
     WATCH_COST,
@@ -100,7 +100,7 @@ impl Shard {
         xid: i32,
         op: OpCode,
         record: Box<[u8]>,
-        at: Millis,
+        at: Micros,
     ) {
         self.spent += REQUEST_COST + record.len();
         let begun = match op {
@@ -145,7 +145,7 @@ impl Shard {
         &mut self,
         now: Millis,
         conn: &mut Conn,
-        (xid, op, record, at): (i32, OpCode, Box<[u8]>, Millis),
+        (xid, op, record, at): (i32, OpCode, Box<[u8]>, Micros),
         need: usize,
         list: bool,
     ) {
@@ -154,7 +154,7 @@ impl Shard {
         self.wait_for_memory(conn, Wanting { conn: conn.id, need, list, since: now });
     }
 
-    fn go_on(&mut self, now: Millis, conn: &mut Conn, xid: i32, op: OpCode, mut long: Box<Long>, at: Millis) {
+    fn go_on(&mut self, now: Millis, conn: &mut Conn, xid: i32, op: OpCode, mut long: Box<Long>, at: Micros) {
         let mut looked = 0;
         let step = match &mut *long {
             Long::Walk(walk) => walk.step(&self.walk_context(conn), &mut looked),

@@ -5,7 +5,7 @@ use crate::command::Proposals;
 use crate::conn::Close;
 use crate::delta::Delta;
 use crate::evaluate::StateMachine;
-use crate::ids::ConnId;
+use crate::ids::{ConnId, Micros};
 use crate::session::Ephemerals;
 use crate::snapshot::Snapshot;
 use crate::view::View;
@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use corral_wire::OpCode;
 use corral_wire::fourletter::FourLetter;
 
 /// Things that are dropped somewhere else: freeing a million entries would stop this core.
@@ -37,6 +38,14 @@ pub struct Question {
     pub command: FourLetter,
     /// What came behind the word; 0 for all but `stmk`.
     pub argument: i64,
+}
+
+/// A request that was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    pub op: OpCode,
+    /// When it was received.
+    pub at: Micros,
 }
 
 /// What a shard asks of its driver, collected over a turn.

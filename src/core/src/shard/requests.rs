@@ -4,13 +4,13 @@ use super::flow::InFlight;
 use super::memory::Wanting;
 use super::outcomes::frame_weight;
 use super::slow::SlowRequest;
-use super::{Outputs, Served, Shard};
+use super::{Answer, Outputs, Served, Shard};
 use crate::acl::{self, AnySaslUser};
 use crate::audit::Draft;
 use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
-use crate::ids::{ConnId, Millis, Zxid};
-use crate::limits::{AUTH_BYTE_COST, IDENTITIES_BYTES_MAX, MULTI_OP_COST, REQUEST_COST};
+use crate::ids::{ConnId, Micros, Millis, Zxid};
+use crate::limits::{ANSWERED_MAX, AUTH_BYTE_COST, IDENTITIES_BYTES_MAX, MULTI_OP_COST, REQUEST_COST};
 use crate::read::{PutOff, Unserved};
 use crate::reply;
 use crate::report::Answered;
@@ -57,7 +57,7 @@ impl Shard {
                     }
                     let Some(cost) = self.admit_write(conn, &kind, frame.len()) else { return Ok(()) };
                     conn.blocked |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
-                    conn.pending.push_back(Pending::Write { xid: header.xid, op, at: now });
+                    conn.pending.push_back(Pending::Write { xid: header.xid, op, at: self.at(now) });
                     self.propose(conn, kind, large, cost);
                     return Ok(());
                 }
@@ -65,7 +65,7 @@ impl Shard {
             _ if op == Some(OpCode::Sync) && !conn.read_only => {
                 if let Ok(request) = SyncRequest::decode(&mut reader) {
                     let path = request.path.map(|path| path.as_bytes().into());
-                    conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: now });
+                    conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: self.at(now) });
                     conn.blocked = true;
                     self.ask_barrier(conn, out);
                     return Ok(());
@@ -75,26 +75,26 @@ impl Shard {
                 let (xid, op, record) = (header.xid, op.expect("has a kind"), reader.rest().into());
                 conn.blocked = true;
                 let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
-                conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: now });
+                conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: self.at(now) });
                 return self.catch_up(now, conn);
             }
             _ => {}
         }
         let first = conn.pending.is_empty();
         if first && (self.view.zxid() >= self.gate || self.may_see_before(conn, frame)) {
-            self.serve_decoded(now, conn, frame, header, now)?;
+            self.serve_decoded(now, conn, frame, header, self.at(now))?;
             return if conn.pending.is_empty() { Ok(()) } else { self.catch_up(now, conn) };
         }
         if let Some(op) = op.filter(|op| self.will_be_long(*op, reader.rest())) {
             let (xid, record) = (header.xid, reader.rest().into());
             conn.blocked = true;
             let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
-            conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: now });
+            conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: self.at(now) });
             return if first { self.catch_up(now, conn) } else { Ok(()) };
         }
         conn.queued_bytes += frame_weight(frame);
         let (floor, barrier) = (self.floor, self.barrier(conn, op, out));
-        conn.pending.push_back(Pending::Queued { frame: frame.into(), floor, barrier, at: now });
+        conn.pending.push_back(Pending::Queued { frame: frame.into(), floor, barrier, at: self.at(now) });
         if first { self.catch_up(now, conn) } else { Ok(()) }
     }
 
@@ -279,7 +279,7 @@ impl Shard {
     }
 
     /// Answers a request that need not, or cannot, be proposed. Everything before it has been answered.
-    pub(super) fn serve(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Millis) -> Served {
+    pub(super) fn serve(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Micros) -> Served {
         let header = RequestHeader::decode(&mut Reader::new(frame)).map_err(|_| Close::Malformed)?;
         self.serve_decoded(now, conn, frame, header, at)
     }
@@ -291,7 +291,7 @@ impl Shard {
         conn: &mut Conn,
         frame: &[u8],
         header: RequestHeader,
-        at: Millis,
+        at: Micros,
     ) -> Served {
         let mut reader = Reader::new(frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
         self.buffers.lend(&mut conn.output);
@@ -360,7 +360,7 @@ impl Shard {
 
     /// A read that is not answered in this turn: it is the first again, and is done in pieces, or waits for memory.
     #[cold]
-    fn put_off(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Millis, why: PutOff) {
+    fn put_off(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], at: Micros, why: PutOff) {
         let mut reader = Reader::new(frame);
         let header = RequestHeader::decode(&mut reader);
         match (why, header.ok().and_then(|header| Some((header.xid, OpCode::from_i32(header.op)?)))) {
@@ -385,9 +385,9 @@ impl Shard {
 
     /// Whether a request is refused because it waited too long, because its client has more to read than it may, or
     /// because it goes before a write that has waited long enough.
-    fn is_throttled(&self, now: Millis, conn: &Conn, op: OpCode, at: Millis) -> bool {
+    fn is_throttled(&self, now: Millis, conn: &Conn, op: OpCode, at: Micros) -> bool {
         let limits = &self.config.limits;
-        let late = limits.throttled_op_wait_ms > 0 && now.since(at) > limits.throttled_op_wait_ms;
+        let late = limits.throttled_op_wait_ms > 0 && now.since(at.millis()) > limits.throttled_op_wait_ms;
         let too_much = conn.unsent() > limits.reply_buffer_bytes_hard_max;
         op != OpCode::Ping && (late || too_much || self.delay.is_too_much(conn.id))
     }
@@ -398,7 +398,10 @@ impl Shard {
         if bytes > 0 {
             self.statistics.replies.note(bytes - size_of::<i32>());
         }
-        let ms = now.since(what.at);
+        let ms = now.since(what.at.millis());
+        if let Some(op) = what.op.filter(|_| self.answered.len() < ANSWERED_MAX) {
+            self.answered.push(Answer { op, at: what.at });
+        }
         conn.counters.replied(what, self.view.zxid(), now, ms);
         self.statistics.sent += 1;
         let latency = if what.update { &mut self.statistics.updates } else { &mut self.statistics.reads };

@@ -53,7 +53,7 @@ impl SlowRequests {
 
 #[cfg(test)]
 mod tests {
-    use crate::ids::{Millis, SessionId};
+    use crate::ids::{Micros, Millis, SessionId};
     use crate::report::Answered;
     use crate::shard::tests::shard;
     use alloc::vec::Vec;
@@ -67,7 +67,7 @@ mod tests {
         let mut conn = shard.conns.take(id).expect("it is there");
         conn.session = SessionId(9);
         let mut answer = |xid, at| {
-            let what = Answered { op: Some(OpCode::SetData), xid, at: Millis(at), update: true };
+            let what = Answered { op: Some(OpCode::SetData), xid, at: Micros::of(Millis(at)), update: true };
             shard.count_reply(&mut conn, Millis(10), what, 20);
         };
         (0..20).for_each(|xid| answer(xid, 5));

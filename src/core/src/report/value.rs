@@ -1,0 +1,104 @@
+//! Values of metrics, and the lines that show them.
+
+use super::counters::Latency;
+use super::latencies::{Histogram, Quantiles};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The value of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// The server has no such thing: there is no line.
+    Absent,
+    Whole(i64),
+    /// A number of ten-thousandths.
+    TenThousandths(u64),
+    Summary(Summary),
+    Histogram(Box<Histogram>),
+    Text(String),
+}
+
+/// Durations in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    pub count: u64,
+    pub sum: u64,
+    pub min: u64,
+    pub max: u64,
+    pub average_ten_thousandths: u64,
+    pub quantiles: Option<Quantiles>,
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Whole(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(yes: bool) -> Self {
+        Self::Whole(i64::from(yes))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Absent, Into::into)
+    }
+}
+
+impl From<&Latency> for Value {
+    fn from(of: &Latency) -> Self {
+        let average_ten_thousandths = of.average();
+        Self::Summary(Summary {
+            count: of.count,
+            sum: of.ms_sum,
+            min: of.ms_min(),
+            max: of.ms_max,
+            average_ten_thousandths,
+            quantiles: None,
+        })
+    }
+}
+
+impl Value {
+    /// The lines of a metric of this name: a name, and a number or a text. A summary has five, and four more if its quantiles are
+    /// known. A histogram has six.
+    pub(super) fn lines(self, name: String) -> Vec<(String, Self)> {
+        let with = |part: &str, value| (format!("{part}_{name}"), value);
+        match self {
+            Self::Summary(of) => {
+                let mut lines = Vec::from([
+                    with("avg", Self::TenThousandths(of.average_ten_thousandths)),
+                    with("min", of.min.into()),
+                    with("max", of.max.into()),
+                    with("cnt", of.count.into()),
+                    with("sum", of.sum.into()),
+                ]);
+                lines.extend(of.quantiles.iter().flat_map(quantiles).map(|(part, value)| with(part, value)));
+                lines
+            }
+            Self::Histogram(of) => {
+                let average = Self::TenThousandths(of.average());
+                let mut lines = Vec::from([with("cnt", of.count.into()), with("avg", average)]);
+                lines.extend(quantiles(&of.quantiles).map(|(part, value)| with(part, value)));
+                lines
+            }
+            value => Vec::from([(name, value)]),
+        }
+    }
+}
+
+/// As ZooKeeper names them, in milliseconds.
+fn quantiles(of: &Quantiles) -> [(&'static str, Value); 4] {
+    [("p50", of.p50), ("p95", of.p95), ("p99", of.p99), ("p999", of.p999)]
+        .map(|(part, us)| (part, Value::TenThousandths(us.saturating_mul(10))))
+}
