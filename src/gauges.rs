@@ -4,9 +4,9 @@
 pub(crate) mod latencies;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use corral_core::ids::Zxid;
 use corral_core::report::{LatencyFacts, Mode, Obstacle, Quorum, ReconfigStep, Scarcity, ScrubFacts, Sizes, Timing};
@@ -22,6 +22,10 @@ pub(crate) struct Gauges {
     pub(crate) freezes: Occurrences,
     /// Place of the present mode in `Mode::ALL`.
     mode: AtomicU8,
+    /// Since when this server looks for a leader, and since when it leads.
+    role_since: Mutex<RoleSince>,
+    elections: Stopwatch,
+    looking_count: AtomicU64,
     /// Place in `ReconfigStep::ALL`.
     reconfig: AtomicU8,
     /// Of an ensemble: who votes, and who keeps up with this leader. Written once a tick; nobody holds it for long.
@@ -34,6 +38,8 @@ pub(crate) struct Gauges {
     pub(crate) slow_syncs: Occurrences,
     /// Log entries that are committed and not applied here.
     lag: AtomicU64,
+    /// See [`Gauges::clock_ahead_ms`].
+    clock_ahead_ms: AtomicI64,
     /// Number of a [`Scarcity`]; 0: nothing is scarce.
     scarcity: AtomicU8,
     /// Whether this leader refuses writes that add data, and how many it refused.
@@ -106,6 +112,7 @@ impl Gauges {
         self.log_entries_kept.store(status.log_entries_kept, Ordering::Relaxed);
         self.served_snapshot.store(status.served_snapshot, Ordering::Relaxed);
         self.lag.store(status.lag, Ordering::Relaxed);
+        self.clock_ahead_ms.store(status.clock_ahead_ms.unwrap_or(0), Ordering::Relaxed);
         self.growth_refusing.store(status.growth_refusing, Ordering::Relaxed);
         self.growth_refused.store(status.growth_refused, Ordering::Relaxed);
         self.leader.store(status.leader.map_or(0, |leader| leader.0), Ordering::Relaxed);
@@ -119,8 +126,35 @@ impl Gauges {
     }
 
     fn set_mode(&self, mode: Mode) {
+        self.note_role(mode);
         let place = Mode::ALL.iter().position(|one| *one == mode).unwrap_or_default();
         self.mode.store(u8::try_from(place).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    fn note_role(&self, mode: Mode) {
+        let mut since = self.role_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match mode {
+            Mode::Looking | Mode::ReadOnly => {
+                if since.looks.is_none() {
+                    self.looking_count.fetch_add(1, Ordering::Relaxed);
+                }
+                since.looks.get_or_insert_with(Instant::now);
+                since.leads = None;
+            }
+            Mode::Leader | Mode::Follower | Mode::Observer | Mode::Standalone => {
+                if let Some(looked) = since.looks.take() {
+                    self.elections.note(looked.elapsed());
+                }
+                since.leads = since.leads.or_else(|| Some(Instant::now())).filter(|_| mode == Mode::Leader);
+            }
+        }
+    }
+
+    /// Searches for a leader: their times and number. Then the milliseconds since this server began to lead.
+    pub(crate) fn elections(&self) -> (Timing, u64, Option<u64>) {
+        let leads = self.role_since.lock().unwrap_or_else(PoisonError::into_inner).leads;
+        let led_ms = leads.map(|since| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));
+        (self.elections.timing(), self.looking_count.load(Ordering::Relaxed), led_ms)
     }
 
     /// Why it opens no sessions or takes no writes.
@@ -171,6 +205,11 @@ impl Gauges {
         Some(self.leader.load(Ordering::Relaxed)).filter(|id| *id > 0)
     }
 
+    /// Milliseconds by which the wall clock is ahead of the leader's; 0 while that is not known.
+    pub(crate) fn clock_ahead_ms(&self) -> i64 {
+        self.clock_ahead_ms.load(Ordering::Relaxed)
+    }
+
     /// Log entries that are committed and not applied here, as of the last tick.
     pub(crate) fn lag(&self) -> u64 {
         self.lag.load(Ordering::Relaxed)
@@ -216,8 +255,16 @@ impl Gauges {
         self.slow_syncs.count.store(0, Ordering::Relaxed);
         self.syncs.reset();
         self.snapshots.reset();
+        self.elections.reset();
         self.latencies.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|one| one.reset());
     }
+}
+
+/// See [`Gauges`].
+#[derive(Debug, Default)]
+struct RoleSince {
+    looks: Option<Instant>,
+    leads: Option<Instant>,
 }
 
 /// How often something happened, and when it last did.

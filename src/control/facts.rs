@@ -173,6 +173,8 @@ impl Facts {
                 facts.freezes = self.gauges.freezes.count();
                 facts.last_freeze_s = self.gauges.freezes.last_s();
                 facts.last_slow_sync_s = self.gauges.slow_syncs.last_s();
+                (facts.elections, facts.looking_count, facts.led_ms) = self.gauges.elections();
+                facts.clock_ahead_ms = self.gauges.clock_ahead_ms();
                 facts.lag = self.gauges.lag();
                 facts.scarcity = self.gauges.scarcity();
                 (facts.growth_refusing, facts.growth_refused) = self.gauges.growth();

@@ -124,7 +124,7 @@ def test_a_healthy_server_passes_every_probe(server):
     checks = ["leader", "serving", "disk-space"]
     equal(probe(server.url, "/readyz?verbose"), (200, [*(f"[+]{name} ok" for name in checks), "readyz check passed"]))
     status, lines = probe(server.url, "/healthz?verbose")
-    checks += ["disk-space-left", "growth", "applied-lag", "sync-latency", "executor-stalls", "data", "certificates"]
+    checks += ["disk-space-left", "growth", "applied-lag", "sync-latency", "executor-stalls", "clock", "data", "certificates"]
     equal([line[3:].split()[0] for line in lines[:-1]], checks)
     failed = {line[3:].split()[0] for line in lines if line.startswith("[-]")}
     assert failed <= BY_THE_HOST, lines

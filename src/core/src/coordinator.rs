@@ -16,6 +16,7 @@
 //! twice.
 
 mod bootstrap;
+mod clock;
 mod digests;
 mod ensemble;
 
@@ -31,6 +32,7 @@ use crate::report::Sizes;
 use crate::sequencer::{FrozenState, NotABatch, Sequencer, Ticked};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use clock::ClockComparison;
 use core::mem;
 use ensemble::Ensemble;
 
@@ -123,6 +125,7 @@ pub struct Coordinator {
     /// Other servers whose clients wait for what was proposed last.
     elsewhere: Vec<u8>,
     proposals: Sizes,
+    clock: ClockComparison,
 }
 
 impl Coordinator {
@@ -137,6 +140,7 @@ impl Coordinator {
             ensemble: None,
             elsewhere: Vec::new(),
             proposals: Sizes::default(),
+            clock: ClockComparison::default(),
         }
     }
 
@@ -247,6 +251,9 @@ impl Coordinator {
             let ours = |txn: &&AppliedTxn| txn.origin.is_some_and(|at| (at.server, at.incarnation) == start);
             let mut back = Back::default();
             batch.txns.iter().filter(ours).for_each(|txn| back.note(&txn.outcome));
+            if !own && !batch.txns.is_empty() {
+                self.clock.observe(self.sequencer.stamped(), self.now, self.wall);
+            }
             ensemble.applied_term(term, back);
             ensemble.applied_digest(index, self.sequencer.machine().view().tree_digest());
         }
@@ -254,6 +261,11 @@ impl Coordinator {
             self.applied.push(batch);
         }
         Ok(())
+    }
+
+    /// Milliseconds by which this server's wall clock is ahead of the leader's, as far as that is known.
+    pub const fn clock_ahead_ms(&self) -> Option<i64> {
+        self.clock.ahead_ms()
     }
 
     /// This server leads, and everything before its term is applied.
@@ -281,6 +293,7 @@ impl Coordinator {
     /// Who leads is different, as the Raft node tells it. To be called in the turn in which it does, before anything
     /// that comes later is looked at.
     pub fn set_leadership(&mut self, leadership: Leadership, term: u64) {
+        self.clock.forget();
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.set_leadership(leadership, term, &mut self.sequencer);
         }

@@ -135,6 +135,7 @@ pub struct Sequencer {
     oversized: Option<Oversized>,
     /// See [`Sequencer::refuse_growth`].
     refuses_growth: bool,
+    stamped: WallMillis,
     growth_refused: u64,
     /// See [`Sequencer::admit`].
     all_members_know: bool,
@@ -169,6 +170,7 @@ impl Sequencer {
             asked_changes: 0,
             oversized: None,
             refuses_growth: false,
+            stamped: WallMillis(0),
             growth_refused: 0,
             all_members_know: true,
             has_admitted: false,
@@ -469,6 +471,7 @@ impl Sequencer {
         } else {
             Batch::decode(payload).map_err(|_| NotABatch)?
         };
+        self.stamped = batch.time;
         let (txns, bytes) = (batch.commands.len() as u64, payload.len() as u64);
         self.since_snapshot.note(&self.config.snapshot, now, txns, bytes);
         let before = self.machine.units_spent();
@@ -478,6 +481,11 @@ impl Sequencer {
             self.track(now, &applied);
         }
         Ok(applied)
+    }
+
+    /// The wall time of the leader in the last batch.
+    pub const fn stamped(&self) -> WallMillis {
+        self.stamped
     }
 
     /// Looks at an entry of another leader before it gets into the log: it can be applied when it is committed.

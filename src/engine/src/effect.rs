@@ -211,6 +211,8 @@ pub struct Status {
     pub growth_refusing: bool,
     /// See there.
     pub growth_refused: u64,
+    /// Milliseconds by which this server's wall clock is ahead of the leader's, if that is known.
+    pub clock_ahead_ms: Option<i64>,
     /// The leader, if this server of an ensemble knows one.
     pub leader: Option<NodeId>,
     /// Sizes of the log entries that this server proposed.
@@ -231,6 +233,7 @@ impl Status {
             reconfig: ReconfigStep::default(),
             served_snapshot,
             lag: 0,
+            clock_ahead_ms: None,
             growth_refusing: false,
             growth_refused: 0,
             leader: None,

@@ -93,6 +93,7 @@ impl Serving {
         state: &ServerState,
         status: &mut Status,
     ) {
+        status.clock_ahead_ms = replica.machine().clock_ahead_ms();
         let sequencer = &replica.machine().sequencer;
         (status.growth_refusing, status.growth_refused) = (sequencer.refuses_growth(), sequencer.growth_refused());
         let applied = replica.applied();

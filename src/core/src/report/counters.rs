@@ -114,6 +114,10 @@ pub struct Statistics {
     pub never_connected: u64,
     /// Times that a connection was not read because its address was over a rate.
     pub rate_limited: u64,
+    /// Requests answered THROTTLEDOP because they waited, or because their client does not read.
+    pub throttled: u64,
+    /// Connections closed because of a large request.
+    pub large_requests_refused: u64,
     /// Sessions ended by the leader because they were silent. Every shard sees every one.
     pub sessions_expired: u64,
 }
@@ -131,6 +135,8 @@ impl Statistics {
         self.auths_failed += other.auths_failed;
         self.never_connected += other.never_connected;
         self.rate_limited += other.rate_limited;
+        self.throttled += other.throttled;
+        self.large_requests_refused += other.large_requests_refused;
         self.sessions_expired = self.sessions_expired.max(other.sessions_expired);
     }
 

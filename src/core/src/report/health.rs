@@ -17,6 +17,8 @@ pub struct Check {
 
 /// A server that lags by more log entries answers reads from an old state.
 const LAG_ENTRIES_MAX: u64 = 10_000;
+/// Largest difference to the leader's clock. TTL nodes and the times of znodes go by the leader's.
+const CLOCK_MS_MAX: i64 = 5000;
 /// A stall or a slow sync is a fault for so long.
 const RECENT_S: i64 = 60;
 
@@ -62,6 +64,13 @@ pub fn checks(gathered: &Gathered) -> Vec<Check> {
             ),
         ),
         check(
+            "clock",
+            false,
+            (facts.clock_ahead_ms.abs() > CLOCK_MS_MAX).then(|| {
+                format!("the clock is {} ms ahead of the leader's; synchronise the clocks", facts.clock_ahead_ms)
+            }),
+        ),
+        check(
             "data",
             false,
             fault(facts.scrub.heals, "the state is damaged or differs, and is being replaced; check disk and memory"),
@@ -103,6 +112,7 @@ mod tests {
         let space = SpaceFacts { needed_bytes: 2 << 30, free_bytes: 1 << 30, ..SpaceFacts::default() };
         assert_eq!(failed(ServerFacts { spaces: alloc::vec![space], ..well() }), ["disk-space-left"]);
         assert_eq!(failed(ServerFacts { scarcity: Some(Scarcity::Memory), ..well() }), ["growth"]);
+        assert_eq!(failed(ServerFacts { clock_ahead_ms: -5001, ..well() }), ["clock"]);
         assert_eq!(failed(ServerFacts { lag: LAG_ENTRIES_MAX + 1, ..well() }), ["applied-lag"]);
         let now_s = 1_800_000_000;
         assert_eq!(failed(ServerFacts { last_slow_sync_s: now_s - 59, ..well() }), ["sync-latency"]);

@@ -216,6 +216,16 @@ pub const METRICS: &[Metric] = &[
     server(ZooKeeper, Counter, "stale_sessions_expired", "sessions that expired", |k| {
         k.totals().statistics.sessions_expired.into()
     }),
+    server(ZooKeeper, Counter, "throttled_ops", "requests answered THROTTLEDOP because they waited too long", |k| {
+        k.totals().statistics.throttled.into()
+    }),
+    server(
+        ZooKeeper,
+        Counter,
+        "large_requests_rejected",
+        "connections closed because of a large request (`limits.large_requests_bytes_max`)",
+        |k| k.totals().statistics.large_requests_refused.into(),
+    ),
     server(ZooKeeper, Counter, "bytes_received_count", "bytes from clients", |k| {
         k.totals().statistics.bytes_received.into()
     }),
@@ -272,6 +282,17 @@ pub const METRICS: &[Metric] = &[
     server(ZooKeeper, Gauge, "max_proposal_size", "of a leader: bytes of the largest log entry", |k| {
         of_proposals(k, Sizes::max)
     }),
+    server(ZooKeeper, Durations, "election_time", "in an ensemble: from losing a leader until one is known", |k| {
+        k.facts.quorum.as_ref().map(|_| &k.facts.elections).map_or(Value::Absent, Into::into)
+    }),
+    server(
+        ZooKeeper,
+        Counter,
+        "looking_count",
+        "in an ensemble: times that this server began to look for a leader",
+        |k| k.facts.quorum.as_ref().map(|_| k.facts.looking_count).into(),
+    ),
+    server(ZooKeeper, Gauge, "leader_uptime", "of a leader: ms since it began to lead", |k| k.facts.led_ms.into()),
     server(ZooKeeper, Gauge, "quorum_size", "in an ensemble: servers that have a vote now", |k| {
         k.facts.quorum.as_ref().map(|quorum| quorum.size).into()
     }),
@@ -302,6 +323,13 @@ pub const METRICS: &[Metric] = &[
     server(Corral, Gauge, "apply_lag", "log entries that are committed and that this server has not applied", |k| {
         k.facts.lag.into()
     }),
+    server(
+        Corral,
+        Gauge,
+        "clock_ahead",
+        "of a follower: ms by which its wall clock is ahead of the leader's, the time of a commit included. 0 while that is not known",
+        |k| Value::Whole(k.facts.clock_ahead_ms),
+    ),
     server(Corral, Counter, "slow_syncs", "syncs of the log that took longer than `log.sync_warning_ms`", |k| {
         k.facts.slow_syncs.into()
     }),

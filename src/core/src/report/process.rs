@@ -39,6 +39,13 @@ pub struct ServerFacts {
     pub scarcity: Option<Scarcity>,
     pub growth_refusing: bool,
     pub growth_refused: u64,
+    /// Searches for a leader: how long those took that ended, and how many began.
+    pub elections: Timing,
+    pub looking_count: u64,
+    /// Since when this server leads, in milliseconds; `None` if it does not.
+    pub led_ms: Option<u64>,
+    /// Milliseconds by which the wall clock is ahead of the leader's; 0 while that is not known.
+    pub clock_ahead_ms: i64,
     /// Log entries that are committed and not applied here.
     pub lag: u64,
     /// How often this server let another lead because its log was stalled.

@@ -194,6 +194,7 @@ impl Shard {
         match why {
             Close::AuthFailed => self.statistics.auths_failed += 1,
             Close::NeverConnected => self.statistics.never_connected += 1,
+            Close::LargeRequests => self.statistics.large_requests_refused += 1,
             _ => {}
         }
         self.conns.forget();

@@ -300,6 +300,7 @@ impl Shard {
         let op = OpCode::from_i32(header.op);
         let served = match op {
             Some(op) if self.is_throttled(now, conn, op, at) => {
+                self.statistics.throttled += 1;
                 reply::error(&mut conn.output, header.xid, Zxid(0), ErrorCode::ThrottledOp);
                 Ok(())
             }
