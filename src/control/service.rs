@@ -66,9 +66,12 @@ impl Service {
         let _ = self.consensus.send(Event::Scarce(found.is_some()).into());
         match found {
             Some(scarcity) => {
-                tracing::error!("this server refuses writes that add data while it leads: {}", scarcity.sentence());
+                tracing::warn!(
+                    "a leader would transfer leadership or refuse writes that add data: {}",
+                    scarcity.sentence()
+                );
             }
-            None => tracing::info!("this server takes writes that add data again"),
+            None => tracing::info!("disk space and memory are no longer scarce"),
         }
     }
 

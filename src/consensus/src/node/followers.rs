@@ -53,11 +53,18 @@ impl<'a> Followers<'a> {
     /// not count. `None` when there is none, or this node does not lead.
     #[must_use]
     pub fn successor(self) -> Option<NodeId> {
+        self.successor_except(&[])
+    }
+
+    /// The same without these voters.
+    #[must_use]
+    pub fn successor_except(self, excluded: &[NodeId]) -> Option<NodeId> {
         if self.raft.state != StateRole::Leader {
             return None;
         }
         let others = self.raft.prs().iter().filter(|(id, progress)| {
-            self.is_other_voter(**id) && progress.recent_active && !self.repairs.includes(NodeId(**id))
+            let id = NodeId(**id);
+            self.is_other_voter(id.0) && progress.recent_active && !self.repairs.includes(id) && !excluded.contains(&id)
         });
         let best = others.max_by_key(|(id, progress)| (progress.matched, u64::MAX - **id));
         best.map(|(id, _)| NodeId(*id))

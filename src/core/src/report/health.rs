@@ -1,6 +1,6 @@
 //! Checks of a server's health, for probes.
 
-use super::{Gathered, Mode, SpaceFacts};
+use super::{Gathered, Mode, Scarcity, SpaceFacts};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -32,15 +32,11 @@ pub fn checks(gathered: &Gathered) -> Vec<Check> {
     let fault = |is_fault: bool, sentence: &str| is_fault.then(|| String::from(sentence));
     let is_recent = |at_s: u64| at_s > 0 && now_s - at_s.cast_signed() < RECENT_S;
     Vec::from([
-        check("leader", true, fault(!knows_leader, "no server leads, as far as this one knows; start the others")),
+        check("leader", true, (!knows_leader).then(|| String::from(no_leader(facts.stalled)))),
         check("serving", true, facts.obstacle.map(|obstacle| String::from(obstacle.sentence()))),
         check("disk-space", true, fault(facts.stalled, "the log or a snapshot has no space; free space")),
         check("disk-space-left", false, facts.spaces.iter().find(|space| space.is_low()).map(left)),
-        check(
-            "growth",
-            false,
-            facts.scarcity.map(|scarcity| format!("a leader refuses writes that add data: {}", scarcity.sentence())),
-        ),
+        check("growth", false, facts.scarcity.map(|scarcity| growth(facts.growth_refusing, scarcity))),
         check(
             "applied-lag",
             false,
@@ -83,6 +79,19 @@ pub fn checks(gathered: &Gathered) -> Vec<Check> {
     ])
 }
 
+fn no_leader(is_full: bool) -> &'static str {
+    if is_full {
+        "this server follows no leader while its disk is full; free space"
+    } else {
+        "no server leads, as far as this one knows; start the others"
+    }
+}
+
+fn growth(refuses: bool, scarcity: Scarcity) -> String {
+    let verb = if refuses { "refuses" } else { "would refuse, if it led and no other server took over," };
+    format!("this server {verb} writes that add data: {}", scarcity.sentence())
+}
+
 fn left(space: &SpaceFacts) -> String {
     let (free, needed) = (space.free_bytes >> 20, space.needed_bytes >> 20);
     format!(
@@ -95,7 +104,7 @@ fn left(space: &SpaceFacts) -> String {
 mod tests {
     use super::*;
     use crate::ids::{Millis, WallMillis};
-    use crate::report::{Moment, Obstacle, Report, Scarcity, ScrubFacts, ServerFacts};
+    use crate::report::{Moment, Obstacle, Report, ScrubFacts, ServerFacts};
 
     #[test]
     fn a_check_fails_for_its_own_reason() {

@@ -1,44 +1,61 @@
 //! Scarce disk space or memory of a leader.
 //!
-//! A leader first transfers leadership to another server, which may have room. If it still leads, it refuses writes that add data.
-//! Transfers are rare: the others may have no more room.
+//! A leader first transfers leadership to another server, which may have room. A successor without room transfers it on in the same
+//! way. A leader that has tried all others refuses writes that add data. It tries them again after a while.
 
-use corral_consensus::{Micros, Replica};
+use corral_consensus::{Micros, NodeId, Replica};
 
 use crate::machine::Replicated;
 
-/// Least time between two transfers.
-const TRANSFER_PAUSE: Micros = Micros(300_000_000);
+/// Time after which a server may be tried again.
+const TRY_AGAIN: Micros = Micros(30_000_000);
 
 /// Whether disk space or memory is scarce.
 #[derive(Default)]
 pub(super) struct Scarcity {
     present: bool,
-    transferred: Option<Micros>,
+    /// Servers to which leadership was transferred, and when the first was.
+    tried: Vec<NodeId>,
+    since: Micros,
 }
 
 impl Scarcity {
     pub(super) fn set(&mut self, present: bool) {
         self.present = present;
+        self.tried.clear();
     }
 
     /// One tick: transfers leadership, or decides whether writes that add data are refused.
     pub(super) fn tick<M: Replicated>(&mut self, now: Micros, replica: &mut Replica<M>) {
         let waits = self.present && (replica.raft().is_transferring() || self.transfer(now, replica));
-        replica.machine_mut().sequencer.refuse_growth(self.present && !waits);
+        let sequencer = &mut replica.machine_mut().sequencer;
+        let before = sequencer.refuses_growth();
+        sequencer.refuse_growth(self.present && !waits);
+        match (before, sequencer.refuses_growth()) {
+            (false, true) => {
+                tracing::error!(
+                    "this leader refuses writes that add data: its disk space or memory is scarce, and no other server took over"
+                );
+            }
+            (true, false) => tracing::info!("this server refuses no writes any more"),
+            _ => {}
+        }
     }
 
     /// Whether a transfer to another server begins.
     fn transfer<M: Replicated>(&mut self, now: Micros, replica: &mut Replica<M>) -> bool {
-        if self.transferred.is_some_and(|at| now.since(at) < TRANSFER_PAUSE) {
+        if now.since(self.since) >= TRY_AGAIN {
+            self.tried.clear();
+        }
+        let Some(successor) = replica.raft().followers().successor_except(&self.tried) else { return false };
+        if replica.transfer(successor).is_err() {
             return false;
         }
-        let Some(successor) = replica.raft().followers().successor() else { return false };
-        let begins = replica.transfer(successor).is_ok();
-        if begins {
-            self.transferred = Some(now);
-            tracing::warn!(to = successor.0, "disk space or memory is scarce: transferring leadership");
+        if self.tried.is_empty() {
+            self.since = now;
         }
-        begins
+        self.tried.push(successor);
+        tracing::warn!(to = successor.0, "disk space or memory is scarce: transferring leadership");
+        true
     }
 }
