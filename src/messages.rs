@@ -55,6 +55,8 @@ pub(crate) enum ToShard {
     FourLetterAnswered { conn: ConnId, text: String },
     /// The audit log has caught up: writes that were held for it go on.
     WritesGoOn,
+    /// So many of a hundred connections are to be closed.
+    Shed { percent: u8 },
     /// The users of SASL were read again.
     SaslUsers(Arc<Users>),
     /// Answer what is under way, take nothing new, then close every connection.
@@ -96,6 +98,8 @@ pub(crate) enum ToControl {
     Asked { shard: ShardId, question: Question },
     /// A request by HTTP wants to know what this command tells, or to have it carried out.
     HttpAsked { command: FourLetter, argument: i64, reply: oneshot::Sender<Gathered> },
+    /// Shards close so many of a hundred connections.
+    Shed { percent: u8 },
     /// The counters of the connections to observers begin anew.
     ObserversReset,
     /// What a shard has to say to it.

@@ -74,6 +74,9 @@ impl Responder {
                     self.http.insert(self.http_requests, reply);
                     self.asked(Asker::Http(self.http_requests), command, argument);
                 }
+                ToControl::Shed { percent } => {
+                    self.shards.iter().for_each(|shard| drop(shard.send(ToShard::Shed { percent })));
+                }
                 ToControl::ObserversReset => self.facts.reset_observers(),
                 ToControl::Piece { asker, .. } | ToControl::Sessions { asker, .. } if self.is_gone(asker) => {
                     self.ended(asker);

@@ -254,3 +254,19 @@ def test_top_names_the_client_that_hammers(server):
         for told in (run.stdout, text):
             sessions = told.split("session ")[1].splitlines()
             assert sessions[1].startswith(f"0x{hammering.session_id:x} 127.0.0.1 "), told
+
+
+def test_connections_are_shed_and_sessions_go_on(server):
+    clients = [server.client() for _ in range(4)]
+    shed = http.ask(f"{server.url}/commands/shed_connections?percentage=50", "POST", {"Authorization": f"Bearer {TOKEN}"})
+    equal((shed.status, shed.json()["percentage_requested"], shed.json()["error"]), (200, 50, None))
+    assert shed.json()["connections_shed"] >= 2
+    closed = wait_until(lambda: [client for client in clients if client.is_closed(limit_s=0.05)][1:], "two are closed")
+    with server.client(resume=closed[0]) as again:
+        equal(again.session_id, closed[0].session_id, "the session goes on")
+        again.get("/")
+    for query in ("", "?percentage=101", "?percentage=-1", "?percentage=x"):
+        answer = http.ask(f"{server.url}/commands/shed{query}", "POST", {"Authorization": f"Bearer {TOKEN}"})
+        assert answer.json()["error"].startswith("shed_connections requires"), query
+    for client in clients:
+        client.drop()

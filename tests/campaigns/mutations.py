@@ -8,7 +8,7 @@ from collections import namedtuple
 
 from blackbox.test_admin import SUPER_DIGEST, TOKEN
 
-CHANGES = "connection_stat_reset crst stat_reset srst observer_connection_stat_reset orst set_trace_mask stmk".split()
+CHANGES = "connection_stat_reset crst stat_reset srst observer_connection_stat_reset orst set_trace_mask stmk shed_connections shed".split()
 OTHERS = (
     "configuration conf config connections cons dirs dump environment env envi get_trace_mask gtmk hash initial_configuration icfg "
     "is_read_only isro last_snapshot lsnp leader lead monitor mntr observers obsr restore rest ruok server_stats srvr snapshot snap "

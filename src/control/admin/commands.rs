@@ -12,6 +12,9 @@ use serde::Serialize;
 
 use super::json::{Fields, object};
 
+/// Not in ZooKeeper 3.9. Its answer is made with its argument.
+pub(super) const SHED: &str = "shed_connections";
+
 /// A command.
 pub(super) struct Command {
     /// The primary name, and further ones.
@@ -76,6 +79,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows(&["ruok"], Ruok, nothing),
     shows(&["server_stats", "srvr"], Srvr, server_stats),
     Command { needs_serving: false, fields: trace_mask, ..changes(&["set_trace_mask", "stmk"], Stmk) },
+    changes(&[SHED, "shed"], Srvr),
     absent(&["snapshot", "snap"]),
     changes(&["stat_reset", "srst"], Srst),
     shows(&["stats", "stat"], Stat, stats),

@@ -20,7 +20,8 @@ use corral_core::report::is_long;
 use corral_wire::fourletter::FourLetter;
 use tokio::sync::Semaphore;
 
-use self::commands::{COMMANDS, Command, Kind, failed};
+use self::commands::{COMMANDS, Command, Kind, SHED, failed};
+use self::json::object;
 use self::proof::{Denied, Proofs};
 use super::http::{self, Client};
 use crate::config::Config;
@@ -103,8 +104,8 @@ async fn command(
     let Some(command) = Command::named(&name) else {
         return json(StatusCode::OK, failed(&name, &format!("Unknown command: {name}")));
     };
-    let mask = match trace_mask(command, &uri) {
-        Ok(mask) => mask,
+    let argument = match argument(command, &uri) {
+        Ok(argument) => argument,
         Err(error) => return json(StatusCode::OK, failed(command.name(), &error)),
     };
     let fault = match command.kind {
@@ -121,7 +122,7 @@ async fn command(
     if let Some((code, error)) = fault {
         return json(code, failed(command.name(), &error));
     }
-    admin.carry_out(command, &client, mask).await
+    admin.carry_out(command, &client, argument).await
 }
 
 /// `GET /top`: the clients and paths that load this server most.
@@ -162,29 +163,50 @@ impl Admin {
         }
     }
 
-    async fn carry_out(&self, command: &Command, client: &Client, mask: i64) -> Response {
+    /// Begins to close this share of the connections. Gives its size.
+    async fn shed(&self, percent: i64) -> Response {
+        let Some(gathered) = http::ask(&self.control, FourLetter::Srvr, 0).await else { return http::stops() };
+        if self.control.send(ToControl::Shed { percent: u8::try_from(percent).unwrap_or_default() }).is_err() {
+            return http::stops();
+        }
+        let connections = gathered.report.totals.connections * percent.unsigned_abs();
+        let body = object(|fields| {
+            fields.put("connections_shed", &connections.div_ceil(100));
+            fields.put("percentage_requested", &percent);
+            fields.put("command", SHED);
+            fields.put("error", &None::<&str>);
+        });
+        json(StatusCode::OK, body)
+    }
+
+    async fn carry_out(&self, command: &Command, client: &Client, argument: i64) -> Response {
         if is_long(command.asks) {
             let Ok(permit) = Arc::clone(&self.long).acquire_owned().await else { return http::stops() };
             client.keep(permit);
         }
+        if command.name() == SHED {
+            return self.shed(argument).await;
+        }
         if command.name() == "observer_connection_stat_reset" && self.control.send(ToControl::ObserversReset).is_err() {
             return http::stops();
         }
-        match http::ask(&self.control, command.asks, mask).await {
+        match http::ask(&self.control, command.asks, argument).await {
             Some(mut gathered) => json(StatusCode::OK, command.answer(&mut gathered)),
             None => http::stops(),
         }
     }
 }
 
-/// The argument of `set_trace_mask`; 0 of other commands. An error is in ZooKeeper's words.
-fn trace_mask(command: &Command, uri: &Uri) -> Result<i64, String> {
-    const NEEDED: &str = "setTraceMask requires long traceMask argument";
-    if command.name() != "set_trace_mask" {
-        return Ok(0);
-    }
-    let value = query(uri, "traceMask").ok_or_else(|| NEEDED.to_owned())?;
-    value.parse().map_err(|_| format!("{NEEDED}, got {value}"))
+/// The argument of `set_trace_mask`, with errors in ZooKeeper's words, or of [`SHED`]; 0 of other commands.
+fn argument(command: &Command, uri: &Uri) -> Result<i64, String> {
+    let (key, needed) = match command.name() {
+        "set_trace_mask" => ("traceMask", "setTraceMask requires long traceMask argument"),
+        SHED => ("percentage", "shed_connections requires a percentage argument from 0 to 100"),
+        _ => return Ok(0),
+    };
+    let value = query(uri, key).ok_or_else(|| needed.to_owned())?;
+    let number = value.parse().ok().filter(|number| command.name() != SHED || (0..=100).contains(number));
+    number.ok_or_else(|| format!("{needed}, got {value}"))
 }
 
 /// The last value of a key in the query.
@@ -212,7 +234,7 @@ mod tests {
     #[test]
     fn masks_are_numbers() {
         let command = Command::named("stmk").expect("it is there");
-        let mask = |query: &str| trace_mask(command, &format!("/commands/stmk{query}").parse().expect("a path"));
+        let mask = |query: &str| argument(command, &format!("/commands/stmk{query}").parse().expect("a path"));
         assert_eq!(mask("?traceMask=306"), Ok(306));
         assert_eq!(mask("?a=1&traceMask=-1"), Ok(-1));
         assert!(mask("").is_err_and(|error| error.ends_with("argument")));

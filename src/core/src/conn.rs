@@ -100,6 +100,8 @@ pub enum Close {
     NoLeader,
     /// A leader is found, and the connection was to a server that had none.
     LeaderFound,
+    /// The operator sheds connections.
+    Shed,
     /// The server is shutting down.
     Shutdown,
 }
@@ -140,6 +142,7 @@ impl fmt::Display for Close {
             Self::Replaced => f.write_str("a snapshot of the leader replaced this server's state"),
             Self::NoLeader => f.write_str("the server has no leader, or its disk is full"),
             Self::LeaderFound => f.write_str("the session was read-only, and the server has a leader again"),
+            Self::Shed => f.write_str("the operator sheds connections (shed_connections)"),
             Self::Shutdown => f.write_str("the server stops"),
         }
     }

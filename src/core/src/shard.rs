@@ -20,6 +20,7 @@ mod outcomes;
 mod outputs;
 mod proposal_flow;
 mod requests;
+mod shed;
 mod slow;
 mod warm;
 
@@ -57,6 +58,7 @@ use memory::{SlowHolders, Wanting};
 use metered::Metered;
 pub use outputs::{Answer, Garbage, Outputs, Question};
 use proposal_flow::ProposalFlow;
+use shed::Shedding;
 pub use slow::SlowRequest;
 use slow::SlowRequests;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
@@ -143,6 +145,7 @@ pub struct Shard {
     /// Connections that have begun a SASL exchange, each with the nonce that it was sent; no text after the exchange.
     sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
     metered: Metered,
+    shedding: Option<Shedding>,
     loads: LoadMeter,
     clock: Micros,
     answered: Vec<Answer>,
@@ -211,6 +214,7 @@ impl Shard {
             addresses: AddressIdentities::new(),
             sasl: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             metered: Metered::default(),
+            shedding: None,
             loads: LoadMeter::new(now, seed),
             clock: Micros::of(now),
             answered: Vec::new(),
@@ -277,6 +281,21 @@ impl Shard {
             self.consume_kept(now, &mut conn, out)
         };
         self.settle(now, conn, verdict, out);
+    }
+
+    /// Closes so many of a hundred connections in the next ticks. Their sessions go on.
+    pub fn shed(&mut self, now: Millis, percent: u8) {
+        self.shedding = Some(Shedding::begin(now, self.conns.len(), percent));
+    }
+
+    fn shed_some(&mut self, out: &mut Outputs) {
+        let chosen = self.shedding.as_mut().map(|shedding| shedding.choose(&self.conns)).unwrap_or_default();
+        for id in chosen {
+            if let Some(conn) = self.conns.take(id) {
+                self.end(&conn, Close::Shed, out);
+            }
+        }
+        self.shedding.take_if(|shedding| shedding.is_over());
     }
 
     /// The load by clients in the last window.
@@ -488,6 +507,7 @@ impl Shard {
         self.look_around(now, out);
         self.let_ask(now);
         self.loads.tick(now);
+        self.shed_some(out);
         self.statistics.rate_limited += self.metered.take_waits();
         for id in self.metered.take_waiting() {
             self.resume_by_id(now, id, out);

@@ -1,0 +1,92 @@
+//! Sheds a share of the connections: some at each tick, so that their clients do not come to other servers all at once.
+
+use crate::conn::{Conn, Conns, Phase};
+use crate::ids::{ConnId, Millis};
+use crate::limits::SLOTS_PIECE;
+use alloc::vec::Vec;
+
+/// Ticks that it takes.
+const TICKS: usize = 50;
+
+/// Connections that are to be closed.
+#[derive(Debug)]
+pub(super) struct Shedding {
+    left: usize,
+    per_tick: usize,
+    /// The next slot.
+    from: usize,
+    /// Later connections are not concerned: their clients may have come back.
+    opened_before: Millis,
+    /// Connections that wait for a reply are spared in the first pass.
+    spares_busy: bool,
+}
+
+impl Shedding {
+    /// So many of a hundred connections.
+    pub(super) fn begin(now: Millis, connections: usize, percent: u8) -> Self {
+        let left = (connections * usize::from(percent)).div_ceil(100);
+        Self { left, per_tick: left.div_ceil(TICKS), from: 0, opened_before: now, spares_busy: true }
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Connections of this tick.
+    pub(super) fn choose(&mut self, conns: &Conns) -> Vec<ConnId> {
+        let (before, spares_busy) = (self.opened_before, self.spares_busy);
+        let is_busy = |conn: &Conn| !conn.pending.is_empty() || conn.unsent() > 0;
+        let is_meant =
+            |conn: &&Conn| conn.phase == Phase::Live && conn.opened < before && !(spares_busy && is_busy(conn));
+        let most = self.per_tick.min(self.left);
+        let chosen: Vec<ConnId> =
+            conns.range(self.from, SLOTS_PIECE).filter(is_meant).map(|conn| conn.id).take(most).collect();
+        self.left -= chosen.len();
+        self.from = match chosen.last() {
+            Some(last) if chosen.len() == most => last.slot as usize + 1,
+            _ => self.from + SLOTS_PIECE,
+        };
+        if self.from >= conns.slots() {
+            self.from = 0;
+            self.left = if self.spares_busy { self.left } else { 0 };
+            self.spares_busy = false;
+        }
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::conn::{Close, Pending, Phase};
+    use crate::ids::{Micros, Millis};
+    use crate::shard::Outputs;
+    use crate::shard::tests::shard;
+
+    #[test]
+    fn a_share_is_closed_bit_by_bit_and_busy_ones_last() {
+        let (mut shard, mut out) = (shard(), Outputs::default());
+        let connect = |shard: &mut crate::shard::Shard, now, is_busy| {
+            let id = shard.accepted(Millis(now), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+            let mut conn = shard.conns.take(id).expect("it is there");
+            (conn.phase, conn.timeout_ms) = (Phase::Live, i32::MAX);
+            if is_busy {
+                conn.pending.push_back(Pending::Connect { at: Micros(0) });
+            }
+            shard.conns.put_back(conn);
+            id
+        };
+        let busy: alloc::vec::Vec<_> = (0..50).map(|_| connect(&mut shard, 0, true)).collect();
+        for _ in 0..50 {
+            connect(&mut shard, 0, false);
+        }
+        shard.shed(Millis(10), 60);
+        shard.tick(Millis(200), &mut out);
+        assert_eq!(out.closed.len(), 2);
+        let newer = connect(&mut shard, 201, false);
+        (2..60).for_each(|tick| drop(shard.tick(Millis(200 * tick), &mut out)));
+        assert_eq!(out.closed.len(), 60);
+        assert!(out.closed.iter().all(|(id, why)| *id != newer && *why == Close::Shed));
+        let first_busy = out.closed.iter().position(|(id, _)| busy.contains(id));
+        assert_eq!(first_busy, Some(50), "all others went before");
+    }
+}
