@@ -25,7 +25,7 @@ use corral_engine::Garbage;
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
-use crate::actor::shard::closing::Closing;
+use crate::actor::shard::closing::{Closing, Lines};
 use crate::actor::taken::Taken;
 use crate::audit::AuditLog;
 use crate::gauges::Gauges;
@@ -40,8 +40,6 @@ use crate::runtime::turn::Turn;
 
 /// Proposals are sent on before they outgrow this, even within a turn.
 const PROPOSAL_BYTES_MAX: usize = 256 * 1024;
-/// Lines for connections that ended.
-const LINES_PER_SECOND: u32 = 100;
 /// Of slow requests.
 const SLOW_LINES_PER_SECOND: u32 = 10;
 /// Messages taken from the mailbox in one turn.
@@ -95,8 +93,7 @@ pub(crate) struct ShardActor {
     walker: Cell<Option<Waker>>,
     syncs: RefCell<Vec<ConnId>>,
     draining: Cell<bool>,
-    /// Of closed connections.
-    lines: RefCell<Allowance>,
+    lines: RefCell<Lines>,
     slow_lines: RefCell<Allowance>,
     /// If this shard's ring serves the listener.
     acceptor: RefCell<Option<SharedAcceptor>>,
@@ -127,7 +124,7 @@ impl ShardActor {
             walker: Cell::new(None),
             syncs: RefCell::new(Vec::new()),
             draining: Cell::new(false),
-            lines: RefCell::new(Allowance::of(LINES_PER_SECOND)),
+            lines: RefCell::default(),
             slow_lines: RefCell::new(Allowance::of(SLOW_LINES_PER_SECOND)),
             acceptor: RefCell::default(),
             latencies: channels.gauges.add_latencies(),

@@ -1,7 +1,8 @@
 //! Sockets of connections that have ended, closed some at a time: a call of the kernel each, and tens of thousands may
 //! end in one turn.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::mem::{Discriminant, discriminant};
 use std::net::SocketAddr;
 
 use corral_core::conn::Close;
@@ -10,6 +11,7 @@ use corral_core::ids::ConnId;
 use super::ShardActor;
 use crate::messages::{Asker, ToControl};
 use crate::net::acceptor::Ended;
+use crate::runtime::complaint::Allowance;
 
 /// Sockets closed with each call of the shard: about 0.1 ms. The others are closed between its other work, until the turn is over.
 const CLOSED_AT_ONCE: usize = 16;
@@ -47,6 +49,17 @@ impl Closing {
     }
 }
 
+/// Lines for connections that ended, by reason.
+#[derive(Debug, Default)]
+pub(super) struct Lines(HashMap<Discriminant<Close>, Allowance>);
+
+impl Lines {
+    /// As [`Allowance::line`].
+    fn line(&mut self, why: Close, now_ms: u64) -> Option<u64> {
+        self.0.entry(discriminant(&why)).or_insert_with(|| Allowance::of(1)).line(now_ms)
+    }
+}
+
 impl ShardActor {
     /// Closes some of the sockets that are to be closed.
     pub(super) fn close_some(&self) {
@@ -77,14 +90,14 @@ impl ShardActor {
         }
     }
 
-    /// One line for each connection that ended for a reason an operator may look for, as long as clients cause few.
+    /// One line a second for each reason that an operator may look for, with the number of the others.
     fn say(&self, peer: SocketAddr, why: Close) {
         let concerns_all = matches!(why, Close::Shutdown | Close::NoLeader | Close::LeaderFound);
         if concerns_all || matches!(why, Close::Done | Close::HungUp | Close::SessionMoved) {
             // What concerns all the consensus actor reports once.
             return tracing::debug!(%peer, "closed: {why}");
         }
-        match self.lines.borrow_mut().line(self.clock.now().0) {
+        match self.lines.borrow_mut().line(why, self.clock.now().0) {
             None => tracing::debug!(%peer, "closed: {why}"),
             Some(0) => tracing::info!(%peer, "closed: {why}"),
             Some(not_logged) => tracing::info!(%peer, not_logged, "closed: {why}"),
