@@ -85,6 +85,8 @@ pub(crate) struct ShardActor {
     /// Connections whose four-letter command is answered elsewhere.
     asking: RefCell<HashSet<ConnId>>,
     unfinished: RefCell<Option<Unfinished>>,
+    /// When the batch that is being applied was sent.
+    batch_sent: Cell<Option<Micros>>,
     /// Stalled clients that took something, and how many bytes: to be gone on with when there is time.
     taken: RefCell<VecDeque<(ConnId, usize)>>,
     /// The serving task is at work, and will look at everything before it sleeps.
@@ -119,6 +121,7 @@ impl ShardActor {
             closing: RefCell::default(),
             asking: RefCell::new(HashSet::new()),
             unfinished: RefCell::default(),
+            batch_sent: Cell::default(),
             taken: RefCell::new(VecDeque::new()),
             serving: Cell::new(false),
             walker: Cell::new(None),
@@ -193,6 +196,7 @@ impl ShardActor {
     fn go_on_with_the_batch(self: &Rc<Self>) {
         let Some(Unfinished { batch, next, sent }) = self.unfinished.take() else { return };
         let now = self.begin();
+        self.batch_sent.set(Some(sent));
         self.with(|shard, out| {
             let next = shard.apply_some(now, &batch, next, out);
             // Before anything of it is sent.
@@ -204,6 +208,7 @@ impl ShardActor {
                 self.latencies.stage(Stage::Apply, self.now().since(sent));
             }
         });
+        self.batch_sent.set(None);
     }
 
     /// Whether a batch is applied in part.
@@ -274,9 +279,23 @@ impl ShardActor {
         let (slow, left_out) = self.shard.borrow_mut().take_slow();
         let mut lines = self.slow_lines.borrow_mut();
         lines.leave_out(left_out);
-        for SlowRequest { ms, operation, session, address, xid, zxid } in slow {
+        for SlowRequest { ms, operation, session, address, xid, path, update, zxid } in slow {
+            let path = path.as_deref();
+            let apply_us = self.batch_sent.get().filter(|_| update).map(|sent| self.now().since(sent));
+            let apply_ms = apply_us.map(|us| us / 1000);
             if let Some(left_out) = lines.line(self.clock.now().0) {
-                tracing::info!(took_ms = ms, operation, %session, %address, xid, %zxid, left_out, "slow request");
+                tracing::info!(
+                    took_ms = ms,
+                    apply_ms,
+                    operation,
+                    path,
+                    %session,
+                    %address,
+                    xid,
+                    %zxid,
+                    left_out,
+                    "slow request"
+                );
             }
         }
     }

@@ -166,6 +166,7 @@ def test_a_slow_request_is_logged_with_its_client(shards):
                 return lines and lines[0]
 
             line = wait_until(is_logged, "a write takes a millisecond")
+            assert 'path="/zookeeper"' in line and " apply_ms=" in line, line
             assert f"session=0x{client.session_id:x} address=127.0.0.1:{client.socket.getsockname()[1]} " in line, line
     finally:
         server.dispose()

@@ -170,8 +170,17 @@ impl LoadMeter {
     }
 }
 
-/// The first levels of the path with which a request's record begins, of a multi that of its first operation.
+/// The first levels of [`path`].
 fn prefix(frame: &[u8]) -> Option<&str> {
+    let path = path(frame).filter(|path| path.starts_with('/'))?;
+    let mut ends = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
+    let end = ends.nth(LEVELS).unwrap_or(path.len());
+    let end = end.min(path.floor_char_boundary(LOAD_PREFIX_BYTES));
+    Some(&path[..end])
+}
+
+/// The path with which a request's record begins, of a multi that of its first operation.
+pub(crate) fn path(frame: &[u8]) -> Option<&str> {
     const OP_BYTES: usize = 9;
     let (header, mut record) = frame.split_first_chunk::<8>()?;
     let op = OpCode::from_i32(i32::from_be_bytes([header[4], header[5], header[6], header[7]]))?;
@@ -182,10 +191,7 @@ fn prefix(frame: &[u8]) -> Option<&str> {
     }
     let (length, path) = record.split_first_chunk::<4>()?;
     let path = path.get(..usize::try_from(i32::from_be_bytes(*length)).ok()?)?;
-    let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-    let end = ends.nth(LEVELS).unwrap_or(path.len());
-    let prefix = core::str::from_utf8(&path[..end]).ok().filter(|prefix| prefix.starts_with('/'))?;
-    Some(&prefix[..prefix.floor_char_boundary(LOAD_PREFIX_BYTES)])
+    core::str::from_utf8(path).ok()
 }
 
 /// Keys of most requests.

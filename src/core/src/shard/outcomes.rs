@@ -53,6 +53,11 @@ impl Shard {
                 reply::outcome(&mut conn.output, xid, txn.zxid, &txn.outcome);
                 let bytes = conn.output.len() - begins;
                 self.count_reply(conn, now, Answered { op: Some(op), xid, at, update: true }, bytes);
+                if !self.slow.is_empty()
+                    && let Some(change) = txn.changes.first()
+                {
+                    self.slow.name(conn.session, xid, &change.at().path);
+                }
                 if op == OpCode::CloseSession { Err(Close::Done) } else { Ok(()) }
             }
             Some(Pending::Connect { at }) => {

@@ -11,6 +11,7 @@ use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
 use crate::conn::{Close, Conn, Pending};
 use crate::ids::{ConnId, Micros, Millis, Zxid};
 use crate::limits::{ANSWERED_MAX, AUTH_BYTE_COST, IDENTITIES_BYTES_MAX, MULTI_OP_COST, REQUEST_COST};
+use crate::load;
 use crate::read::{PutOff, Unserved};
 use crate::reply;
 use crate::report::Answered;
@@ -348,6 +349,11 @@ impl Shard {
             return Ok(());
         }
         self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false }, conn.output.len() - begins);
+        if !self.slow.is_empty()
+            && let Some(path) = load::path(frame)
+        {
+            self.slow.name(conn.session, header.xid, path);
+        }
         let unsent = conn.unsent();
         if unsent > self.config.limits.reply_buffer_bytes_soft_max {
             conn.allow_unsent();

@@ -5,6 +5,7 @@
 use crate::conn::Conn;
 use crate::ids::{SessionId, Zxid};
 use crate::report::Answered;
+use crate::shared::Text;
 use alloc::vec::Vec;
 use core::mem;
 use core::net::SocketAddr;
@@ -12,8 +13,11 @@ use core::net::SocketAddr;
 /// Requests that are kept for the driver. More are counted.
 const KEPT_MAX: usize = 16;
 
+/// Bytes of a path that are kept.
+const PATH_BYTES: usize = 256;
+
 /// A request that took long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowRequest {
     /// From its receipt to its reply.
     pub ms: u64,
@@ -22,6 +26,10 @@ pub struct SlowRequest {
     pub session: SessionId,
     pub address: SocketAddr,
     pub xid: i32,
+    /// Its first bytes, of the first operation of a multi; `None` if it is not known.
+    pub path: Option<Text>,
+    /// Whether it was a transaction.
+    pub update: bool,
     /// Of the reply.
     pub zxid: Zxid,
 }
@@ -42,7 +50,21 @@ impl SlowRequests {
         }
         let operation = what.op.map_or("NA", corral_wire::OpCode::lop);
         let (session, address) = (conn.session, conn.peer);
-        self.kept.push(SlowRequest { ms, operation, session, address, xid: what.xid, zxid });
+        let Answered { xid, update, .. } = what;
+        self.kept.push(SlowRequest { ms, operation, session, address, xid, path: None, update, zxid });
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// The request of this session that was noted last has this path.
+    #[cold]
+    pub(super) fn name(&mut self, session: SessionId, xid: i32, path: &str) {
+        let is_same = |slow: &&mut SlowRequest| (slow.session, slow.xid) == (session, xid);
+        if let Some(slow) = self.kept.last_mut().filter(is_same) {
+            slow.path = Some(Text::from(&path[..path.floor_char_boundary(PATH_BYTES)]));
+        }
     }
 
     /// Gives them, and the number of further ones.
@@ -74,7 +96,7 @@ mod tests {
         answer(99, 6);
         let (kept, left_out) = shard.take_slow();
         assert_eq!((kept.len(), left_out), (16, 4));
-        let first = kept[0];
+        let first = &kept[0];
         assert_eq!((first.ms, first.operation, first.session, first.xid), (5, "SETD", SessionId(9), 0));
         assert_eq!(first.address.port(), 7);
         assert_eq!(shard.take_slow(), (Vec::new(), 0));
