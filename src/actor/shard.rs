@@ -282,7 +282,7 @@ impl ShardActor {
         for SlowRequest { ms, operation, session, address, xid, path, update, zxid } in slow {
             let path = path.as_deref();
             let apply_us = self.batch_sent.get().filter(|_| update).map(|sent| self.now().since(sent));
-            let apply_ms = apply_us.map(|us| us / 1000);
+            let apply_ms = apply_us.map(|us| ms.min(us / 1000));
             if let Some(left_out) = lines.line(self.clock.now().0) {
                 tracing::info!(
                     took_ms = ms,

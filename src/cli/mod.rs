@@ -75,7 +75,8 @@ Examples:
 
 const TOP_EXAMPLES: &str = "\
 Each server shows its own clients, over its last two seconds: addresses, sessions with their addresses, and
-paths of two levels. CPU is that of one core, as the server estimates it.
+paths of two levels. Work is the share of the
+server's work for requests, as it estimates that.
 
 Examples:
   corral top                                            the server of this host

@@ -169,6 +169,7 @@ impl Facts {
             FourLetter::Mntr => {
                 (facts.open_files, facts.open_files_max) = open_files();
                 facts.resident_bytes = Memory::now().used;
+                facts.anonymous_bytes = anonymous_bytes();
                 facts.cpu_ten_thousandths = cpu_ten_thousandths();
                 facts.freezes = self.gauges.freezes.count();
                 facts.last_freeze_s = self.gauges.freezes.last_s();

@@ -15,6 +15,8 @@ use crate::runtime::complaint::Allowance;
 
 /// Sockets closed with each call of the shard: about 0.1 ms. The others are closed between its other work, until the turn is over.
 const CLOSED_AT_ONCE: usize = 16;
+/// Lines for one reason.
+const LINES_PER_SECOND: u32 = 10;
 /// Room for connections that is kept.
 const KEPT: usize = 512;
 
@@ -56,7 +58,7 @@ pub(super) struct Lines(HashMap<Discriminant<Close>, Allowance>);
 impl Lines {
     /// As [`Allowance::line`].
     fn line(&mut self, why: Close, now_ms: u64) -> Option<u64> {
-        self.0.entry(discriminant(&why)).or_insert_with(|| Allowance::of(1)).line(now_ms)
+        self.0.entry(discriminant(&why)).or_insert_with(|| Allowance::of(LINES_PER_SECOND)).line(now_ms)
     }
 }
 
@@ -90,7 +92,7 @@ impl ShardActor {
         }
     }
 
-    /// One line a second for each reason that an operator may look for, with the number of the others.
+    /// Few lines a second for each reason that an operator may look for, with the number of the others.
     fn say(&self, peer: SocketAddr, why: Close) {
         let concerns_all = matches!(why, Close::Shutdown | Close::NoLeader | Close::LeaderFound);
         if concerns_all || matches!(why, Close::Done | Close::HungUp | Close::SessionMoved) {

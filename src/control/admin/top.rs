@@ -32,12 +32,12 @@ pub(super) fn answer(gathered: &Gathered, uri: &Uri) -> Response {
 
 fn rows<K>(rows: &[TopRow<K>], name: impl Fn(&K) -> Vec<(&'static str, String)>) -> Vec<impl Serialize> {
     let object = |row: &TopRow<K>| -> Map<String, Value> {
-        let TopRow { key, requests_per_second, bytes_per_second, cpu_percent, held } = row;
+        let TopRow { key, requests_per_second, bytes_per_second, work_percent, held } = row;
         let Held { connections, waiting, watches } = held;
         let numbers = [
             ("requests_per_second", requests_per_second),
             ("bytes_per_second", bytes_per_second),
-            ("cpu_percent", cpu_percent),
+            ("work_percent", work_percent),
             ("waiting_requests", waiting),
             ("watches", watches),
             ("connections", connections),

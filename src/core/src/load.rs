@@ -47,6 +47,8 @@ impl Load {
 #[derive(Clone, Debug, Default)]
 pub struct Loads {
     pub took_ms: u64,
+    /// Of all requests.
+    pub total: Load,
     pub addresses: Vec<(IpAddr, Load)>,
     pub sessions: Vec<((SessionId, IpAddr), Load)>,
     /// Paths of at most two levels.
@@ -57,6 +59,7 @@ impl Loads {
     /// Adds those of another shard.
     pub(crate) fn merge(&mut self, other: Self) {
         self.took_ms = self.took_ms.max(other.took_ms);
+        self.total.add(&other.total);
         merge(&mut self.addresses, other.addresses);
         merge(&mut self.sessions, other.sessions);
         merge(&mut self.prefixes, other.prefixes);
@@ -96,7 +99,7 @@ pub(crate) struct LoadMeter {
     addresses: Sketch<IpAddr>,
     sessions: Sketch<(SessionId, IpAddr)>,
     prefixes: Sketch<Text>,
-    requests: u64,
+    total: Load,
     last: Loads,
 }
 
@@ -112,7 +115,7 @@ impl LoadMeter {
             addresses: Sketch::default(),
             sessions: Sketch::default(),
             prefixes: Sketch::default(),
-            requests: 0,
+            total: Load::default(),
             last: Loads::default(),
         }
     }
@@ -131,7 +134,7 @@ impl LoadMeter {
     pub(crate) fn count(&mut self, request: &Request<'_>) {
         let Request { address, session, frame, bytes, cost } = *request;
         let load = Load { requests: 1, bytes: bytes as u64, cost: cost as u64 }.times(self.every.into());
-        self.requests += load.requests;
+        self.total.add(&load);
         let address_hash = match address {
             IpAddr::V4(address) => xxh3_64_with_seed(&address.octets(), self.seed),
             IpAddr::V6(address) => xxh3_64_with_seed(&address.octets(), self.seed),
@@ -158,9 +161,9 @@ impl LoadMeter {
         }
         self.since = now;
         let (addresses, sessions, prefixes) = (self.addresses.take(), self.sessions.take(), self.prefixes.take());
-        self.last = Loads { took_ms, addresses, sessions, prefixes };
-        let requests = mem::take(&mut self.requests);
-        self.every = u32::try_from(1 + requests / EXACT_MAX).unwrap_or(u32::MAX / 2);
+        let total = mem::take(&mut self.total);
+        self.last = Loads { took_ms, total, addresses, sessions, prefixes };
+        self.every = u32::try_from(1 + total.requests / EXACT_MAX).unwrap_or(u32::MAX / 2);
         self.skipped = self.skipped.min(self.every);
     }
 

@@ -232,14 +232,18 @@ pub const METRICS: &[Metric] = &[
     server(ZooKeeper, Counter, "response_bytes", "bytes to clients, events included", |k| {
         k.totals().statistics.bytes_sent.into()
     }),
-    server(ZooKeeper, Durations, "readlatency", "requests that are no transactions", |k| {
-        with_quantiles(&k.totals().statistics.reads, k.facts.latencies.reads)
-    }),
+    server(
+        ZooKeeper,
+        Durations,
+        "readlatency",
+        "requests that are no transactions. Quantiles are there too: p50, p95, p99, p999",
+        |k| with_quantiles(&k.totals().statistics.reads, k.facts.latencies.reads),
+    ),
     server(
         ZooKeeper,
         Durations,
         "updatelatency",
-        "transactions, from reading the request to queueing the reply",
+        "transactions, from reading the request to queueing the reply. Quantiles are there too: p50, p95, p99, p999",
         |k| with_quantiles(&k.totals().statistics.updates, k.facts.latencies.updates),
     ),
     labelled(
@@ -455,6 +459,13 @@ pub const METRICS: &[Metric] = &[
     server(Prometheus, Counter, "process_cpu_seconds_total", "CPU time of the process, user and system, s", |k| {
         Value::TenThousandths(k.facts.cpu_ten_thousandths)
     }),
+    server(
+        Corral,
+        Gauge,
+        "anonymous_memory_bytes",
+        "memory of the process that no file backs, which `limits.memory_bytes_max` bounds",
+        |k| k.facts.anonymous_bytes.into(),
+    ),
     server(Prometheus, Gauge, "process_resident_memory_bytes", "resident memory, mapped files included", |k| {
         k.facts.resident_bytes.into()
     }),

@@ -30,6 +30,8 @@ pub struct ServerFacts {
     pub cpu_ten_thousandths: u64,
     /// Memory of the process, its mapped files included.
     pub resident_bytes: u64,
+    /// Of it what no file backs.
+    pub anonymous_bytes: u64,
     /// How often a core was stalled long enough for the watchdog to see it.
     pub freezes: u64,
     /// When it last was, and when a sync of the log last took too long, in Unix seconds; 0: never.

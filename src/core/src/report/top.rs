@@ -13,7 +13,7 @@ use core::net::IpAddr;
 
 /// Rows of a list.
 const ROWS: usize = 20;
-const TITLES: [&str; 6] = ["requests/s", "bytes/s", "CPU %", "waiting", "watches", "connections"];
+const TITLES: [&str; 6] = ["requests/s", "bytes/s", "work %", "waiting", "watches", "connections"];
 
 /// Connections of an address or a session, now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,8 +76,7 @@ impl TopClients {
             key,
             requests_per_second: load.requests.saturating_mul(1000) / ms,
             bytes_per_second: load.bytes.saturating_mul(1000) / ms,
-            // Nanoseconds in a millisecond, as a percentage.
-            cpu_percent: load.cost / (ms * 10_000),
+            work_percent: load.cost.saturating_mul(100) / self.loads.total.cost.max(1),
             held: held(key),
         };
         list.into_iter().take(ROWS).map(row).collect()
@@ -103,8 +102,8 @@ pub struct TopRow<K> {
     pub key: K,
     pub requests_per_second: u64,
     pub bytes_per_second: u64,
-    /// Of one core, by the work that the shards estimate.
-    pub cpu_percent: u64,
+    /// Share of the work that the shards did for requests, as they estimate it.
+    pub work_percent: u64,
     pub held: Held,
 }
 
@@ -125,10 +124,10 @@ fn table<K>(text: &mut String, head: &str, rows: &[TopRow<K>], name: impl Fn(&K)
     }
     text.push('\n');
     for row in rows {
-        let TopRow { key, requests_per_second, bytes_per_second, cpu_percent, held } = row;
+        let TopRow { key, requests_per_second, bytes_per_second, work_percent, held } = row;
         let _ = write!(text, "{:<40}", name(key));
         let Held { connections, waiting, watches } = held;
-        for number in [requests_per_second, bytes_per_second, cpu_percent, waiting, watches, connections] {
+        for number in [requests_per_second, bytes_per_second, work_percent, waiting, watches, connections] {
             let _ = write!(text, " {number:>11}");
         }
         text.push('\n');
@@ -147,6 +146,7 @@ mod tests {
         let held = Held { connections: 2, waiting: 3, watches: 4 };
         let loads = Loads {
             took_ms: 2000,
+            total: load(1002),
             addresses: Vec::from([(address(1), load(2)), (address(2), load(1000))]),
             sessions: Vec::from([((SessionId(0x10), address(2)), load(1000))]),
             prefixes: Vec::from([(Text::from("/a/b"), load(1002))]),
@@ -155,9 +155,9 @@ mod tests {
         top.merge(TopClients { by_address: Vec::from([(address(2), held)]), ..TopClients::default() });
         let text = text(&top);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[3], ["10.0.0.2", "500", "15000", "5", "6", "8", "4"]);
+        assert_eq!(rows[3], ["10.0.0.2", "500", "15000", "99", "6", "8", "4"]);
         assert_eq!(rows[4], ["10.0.0.1", "1", "30", "0", "0", "0", "0"]);
-        assert_eq!(rows[7], ["0x10", "10.0.0.2", "500", "15000", "5", "0", "0", "0"]);
-        assert_eq!(rows[10], ["/a/b", "501", "15030", "5", "0", "0", "0"]);
+        assert_eq!(rows[7], ["0x10", "10.0.0.2", "500", "15000", "99", "0", "0", "0"]);
+        assert_eq!(rows[10], ["/a/b", "501", "15030", "100", "0", "0", "0"]);
     }
 }

@@ -55,11 +55,13 @@ impl Metered {
         }
     }
 
-    /// Whether the connection's address is over a rate. The connection then waits for the next tick.
+    /// Whether the connection's address is over a rate. The connection then waits for the next tick, also if it is no longer: the
+    /// driver reads it again when it is told to.
     pub(super) fn is_over(&mut self, limits: &ShardLimits, now: Millis, id: ConnId) -> bool {
         let Some(Meters { address, waits }) = self.conns.get_mut(&id) else { return false };
-        let is_over =
-            address.requests.is_over(&limits.request_rate, now) || address.bytes.is_over(&limits.byte_rate, now);
+        let is_over = *waits
+            || address.requests.is_over(&limits.request_rate, now)
+            || address.bytes.is_over(&limits.byte_rate, now);
         if is_over && !mem::replace(waits, true) {
             self.waiting.push_back(id);
             self.waits += 1;
@@ -122,7 +124,15 @@ mod tests {
             shard.tick(Millis(now), &mut out);
         }
         assert_eq!(shard.statistics.sent, 50 + 61, "ten in each of five seconds, and a burst");
+        // Bytes that were on their way when the reading was stopped: the rate allows them by now.
+        shard.received(Millis(5190), second, &PING, &mut out);
+        assert!(shard.is_stalled(second), "it is told to be read by a tick alone");
         let closed: Vec<ConnId> = out.closed.iter().map(|(id, _)| *id).collect();
         assert_eq!(closed, [free], "it is silent, and the others are not read");
+        let resumed_at = (27..100).find(|tick| {
+            shard.tick(Millis(200 * tick), &mut out);
+            out.resumed.contains(&second)
+        });
+        assert!(resumed_at.is_some());
     }
 }
