@@ -55,6 +55,8 @@ pub(crate) enum ToShard {
     FourLetterAnswered { conn: ConnId, text: String },
     /// The audit log has caught up: writes that were held for it go on.
     WritesGoOn,
+    /// Whether writes that add data are refused from here on.
+    Growth(bool),
     /// So many of a hundred connections are to be closed.
     Shed { percent: u8 },
     /// The users of SASL were read again.

@@ -301,6 +301,7 @@ impl ConsensusActor {
                 ToShards::Swap(snapshot) => ToShard::Swap(Arc::clone(snapshot)),
                 ToShards::Flow(note) => ToShard::Flow(*note),
                 ToShards::Install(view, alive) => ToShard::Install(Box::new(View::clone(view)), *alive),
+                ToShards::Growth(refuses) => ToShard::Growth(*refuses),
                 ToShards::Drain => ToShard::Drain,
             });
         }

@@ -183,6 +183,7 @@ impl ShardActor {
                 self.with(|shard, out| shard.answer_four_letter(now, conn, text.into_bytes(), out));
             }
             ToShard::WritesGoOn => self.with(|shard, out| shard.hold_writes(now, false, out)),
+            ToShard::Growth(refuses) => self.shard.borrow_mut().refuse_growth(refuses),
             ToShard::Shed { percent } => self.shard.borrow_mut().shed(now, percent),
             ToShard::SaslUsers(users) => self.shard.borrow_mut().set_sasl_users(users),
             ToShard::Drain => {

@@ -30,7 +30,7 @@ WORDS = "conf cons dirs dump envi gtmk isro ruok srvr stat wchs wchc wchp crst c
 LISTS = ("cons", "stat", "dump", "wchc", "wchp")
 # Of mntr; docs/metrics.md explains them.
 OWN_KEYS = (
-    "zk_apply_lag zk_clock_ahead zk_slow_syncs zk_watchdog_freezes zk_slow_disk_handovers zk_log_entries_kept zk_reconfig_step zk_disk_full zk_log_dir_free_bytes zk_data_dir_free_bytes zk_disk_space_low zk_growth_refusing zk_growth_refused zk_rate_limited zk_busiest_address_requests zk_busiest_address zk_serving zk_not_serving_reason "
+    "zk_apply_lag zk_clock_ahead zk_slow_syncs zk_watchdog_freezes zk_slow_disk_handovers zk_log_entries_kept zk_reconfig_step zk_disk_full zk_log_dir_free_bytes zk_data_dir_free_bytes zk_disk_space_low zk_growth_refusing zk_growth_refused zk_rate_limited zk_busiest_address_requests zk_busiest_address zk_anonymous_memory_bytes zk_serving zk_not_serving_reason "
     "zk_scrub_last_complete zk_scrub_bytes zk_scrub_damage_found zk_state_distrusted zk_process_cpu_seconds_total "
     "zk_process_resident_memory_bytes zk_process_start_time_seconds"
 ).split()

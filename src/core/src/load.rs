@@ -179,7 +179,7 @@ fn prefix(frame: &[u8]) -> Option<&str> {
     let mut ends = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
     let end = ends.nth(LEVELS).unwrap_or(path.len());
     let end = end.min(path.floor_char_boundary(LOAD_PREFIX_BYTES));
-    Some(&path[..end])
+    Some(&path[..end]).filter(|prefix| !prefix.chars().any(char::is_control))
 }
 
 /// The path with which a request's record begins, of a multi that of its first operation.
@@ -258,6 +258,7 @@ mod tests {
             (OpCode::Sync, "/a", Some("/a")),
             (OpCode::GetData, "/", Some("/")),
             (OpCode::GetData, "a/b", None),
+            (OpCode::GetData, "/a\n/b", None),
             (OpCode::Ping, "/a", None),
             (OpCode::Auth, "/a", None),
         ] {

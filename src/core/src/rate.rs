@@ -6,6 +6,8 @@ use crate::ids::Millis;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const NS_PER_MS: u64 = 1_000_000;
+/// Longest time for which uses keep others waiting, however many they were.
+const DEBT_NS_MAX: u64 = 10_000 * NS_PER_MS;
 
 /// A limit of units in a time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +60,8 @@ impl Meter {
     pub fn count(&self, rate: &Rate, now: Millis, units: u64) {
         if rate.is_limit() {
             let (now_ns, price) = (ns(now), rate.price_ns(units));
-            let paid = |paid: u64| Some(paid.max(now_ns).saturating_add(price));
+            let most = now_ns.saturating_add(rate.burst_ns).saturating_add(DEBT_NS_MAX);
+            let paid = |paid: u64| Some(paid.max(now_ns).saturating_add(price).min(most.max(paid)));
             let _ = self.paid_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid);
         }
     }
@@ -125,11 +128,13 @@ mod tests {
     #[test]
     fn one_that_costs_much_delays_the_next() {
         let (rate, meter) = (Rate::per_second(1000, 100), Meter::default());
-        meter.count(&rate, Millis(0), 10_100);
-        for (now, is_over) in [(0, true), (9_999, true), (10_000, false)] {
+        meter.count(&rate, Millis(0), 5_100);
+        for (now, is_over) in [(0, true), (4_999, true), (5_000, false)] {
             assert_eq!(meter.is_over(&rate, Millis(now)), is_over, "after {now} ms");
         }
-        assert!(!meter.is_settled(Millis(10_099)) && meter.is_settled(Millis(10_100)));
+        assert!(!meter.is_settled(Millis(5_099)) && meter.is_settled(Millis(5_100)));
+        meter.count(&rate, Millis(6_000), u64::MAX);
+        assert!(meter.is_over(&rate, Millis(15_999)) && !meter.is_over(&rate, Millis(16_000)), "ten seconds at most");
     }
 
     #[test]

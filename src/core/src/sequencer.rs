@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use prepared::Prepared;
 use queue::Queue;
 use reconfig::Asked;
-use snapshots::{SinceSnapshot, Sizes};
+use snapshots::{SCARCE_SNAPSHOT_MS, SinceSnapshot, Sizes};
 
 /// What the sequencer is told at its start.
 #[derive(Clone, Copy, Debug)]
@@ -519,7 +519,8 @@ impl Sequencer {
     pub fn wants_snapshot(&self, now: Millis) -> bool {
         !self.snapshot_running()
             && self.has_changes()
-            && self.since_snapshot.wants_snapshot(&self.config.snapshot, now, self.sizes())
+            && (self.since_snapshot.wants_snapshot(&self.config.snapshot, now, self.sizes())
+                || (self.refuses_growth() && self.since_snapshot.age_ms(now) >= SCARCE_SNAPSHOT_MS))
     }
 
     /// Whether so much was replayed at this start that it is worth a snapshot at once, before the shards take their

@@ -145,6 +145,8 @@ pub struct Shard {
     /// Connections that have begun a SASL exchange, each with the nonce that it was sent; no text after the exchange.
     sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
     metered: Metered,
+    /// See [`Shard::refuse_growth`].
+    refuses_growth: bool,
     shedding: Option<Shedding>,
     loads: LoadMeter,
     clock: Micros,
@@ -214,6 +216,7 @@ impl Shard {
             addresses: AddressIdentities::new(),
             sasl: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
             metered: Metered::default(),
+            refuses_growth: false,
             shedding: None,
             loads: LoadMeter::new(now, seed),
             clock: Micros::of(now),
@@ -281,6 +284,11 @@ impl Shard {
             self.consume_kept(now, &mut conn, out)
         };
         self.settle(now, conn, verdict, out);
+    }
+
+    /// From now on, or no longer, writes that add data are answered QUOTAEXCEEDED here, in their places, and not proposed.
+    pub const fn refuse_growth(&mut self, refuses: bool) {
+        self.refuses_growth = refuses;
     }
 
     /// Closes so many of a hundred connections in the next ticks. Their sessions go on.
@@ -509,7 +517,8 @@ impl Shard {
         self.loads.tick(now);
         self.shed_some(out);
         self.statistics.rate_limited += self.metered.take_waits();
-        for id in self.metered.take_waiting() {
+        let mut queue = self.metered.queue();
+        while let Some(id) = self.metered.next_ready(&self.config.limits, now, &mut queue) {
             self.resume_by_id(now, id, out);
         }
         out.garbage.extend(iter::from_fn(|| self.watches.take_emptied()).map(Garbage::Watches));

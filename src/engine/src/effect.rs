@@ -126,6 +126,8 @@ pub enum ToShards {
     Swap(Arc<Snapshot>),
     /// Whether commands are accepted from here on.
     Flow(Flow),
+    /// Whether writes that add data are refused from here on.
+    Growth(bool),
     /// Another server's snapshot replaced everything: the tree, and the number of live sessions.
     Install(Arc<View>, u64),
     /// Answer the requests in flight, accept no new ones, then close every connection. Each shard reports

@@ -269,7 +269,7 @@ impl<M: Replicated> Engine<M> {
             self.replica.reconcile(&peers.wanted);
             peers.transfer_leadership_if_slow(now.micros, self.log_disk, &mut self.replica, &mut self.out);
         }
-        self.scarcity.tick(now.micros, &mut self.replica);
+        self.scarcity.tick(now.micros, &mut self.replica, &mut self.out);
         self.show(now);
         let ticked = self.replica.machine_mut().tick(now.millis(), now.wall);
         self.replica.machine_mut().observe_tick(&ticked);

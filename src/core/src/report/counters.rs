@@ -116,6 +116,8 @@ pub struct Statistics {
     pub rate_limited: u64,
     /// Requests answered THROTTLEDOP because they waited, or because their client does not read.
     pub throttled: u64,
+    /// Writes that add data and were refused.
+    pub growth_refused: u64,
     /// Connections closed because of a large request.
     pub large_requests_refused: u64,
     /// Sessions ended by the leader because they were silent. Every shard sees every one.
@@ -136,6 +138,7 @@ impl Statistics {
         self.never_connected += other.never_connected;
         self.rate_limited += other.rate_limited;
         self.throttled += other.throttled;
+        self.growth_refused += other.growth_refused;
         self.large_requests_refused += other.large_requests_refused;
         self.sessions_expired = self.sessions_expired.max(other.sessions_expired);
     }

@@ -379,7 +379,7 @@ pub const METRICS: &[Metric] = &[
         Counter,
         "growth_refused",
         "writes of clients that this server refused for that reason while it led",
-        |k| k.facts.growth_refused.into(),
+        |k| (k.facts.growth_refused + k.totals().statistics.growth_refused).into(),
     ),
     server(
         Corral,

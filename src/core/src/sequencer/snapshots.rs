@@ -66,6 +66,9 @@ pub(super) struct Sizes {
     pub(super) snapshot: usize,
 }
 
+/// While space is scarce, a snapshot is written that often if anything changed: deletes make it smaller.
+pub(super) const SCARCE_SNAPSHOT_MS: u64 = 20_000;
+
 /// What is known of the writes since the last snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SinceSnapshot {
@@ -80,6 +83,10 @@ pub(super) struct SinceSnapshot {
 }
 
 impl SinceSnapshot {
+    pub(super) const fn age_ms(&self, now: Millis) -> u64 {
+        now.since(self.at)
+    }
+
     /// A batch was applied.
     pub(super) fn note(&mut self, policy: &SnapshotPolicy, now: Millis, txns: u64, log_bytes: u64) {
         self.txns += txns;

@@ -278,7 +278,7 @@ impl Shard {
                 || conn.queued
                 || conn.again
                 || conn.held_back
-                || metered.waits(conn.id)
+                || metered.waits(now, conn.id, u64::try_from(conn.timeout_ms).unwrap_or(0))
         };
         let waits = |conn: &&mut Conn| conn.stalled && is_owed(conn) && conn.unsent() < unread;
         for conn in self.conns.range_mut(from, count).filter(|conn| draining || waits(conn)) {

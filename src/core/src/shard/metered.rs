@@ -18,10 +18,20 @@ pub(super) struct Metered {
     waits: u64,
 }
 
+/// Connections of a tick.
+#[derive(Debug)]
+pub(super) struct Queue {
+    waiting: VecDeque<ConnId>,
+    /// They wait on.
+    kept: VecDeque<ConnId>,
+}
+
 #[derive(Debug)]
 struct Meters {
     address: Arc<AddressMeter>,
     waits: bool,
+    /// When it began to wait.
+    since: Millis,
 }
 
 impl Metered {
@@ -30,13 +40,13 @@ impl Metered {
         self.conns.is_empty()
     }
 
-    /// Whether the connection is not read because of its address's rates.
-    pub(super) fn waits(&self, id: ConnId) -> bool {
-        self.conns.get(&id).is_some_and(|meters| meters.waits)
+    /// Whether the connection is not read because of its address's rates, for no longer than this time: the client may be gone.
+    pub(super) fn waits(&self, now: Millis, id: ConnId, most_ms: u64) -> bool {
+        self.conns.get(&id).is_some_and(|meters| meters.waits && now.since(meters.since) <= most_ms)
     }
 
     pub(super) fn add(&mut self, id: ConnId, address: Arc<AddressMeter>) {
-        self.conns.insert(id, Meters { address, waits: false });
+        self.conns.insert(id, Meters { address, waits: false, since: Millis(0) });
     }
 
     pub(super) fn forget(&mut self, id: ConnId) {
@@ -58,32 +68,46 @@ impl Metered {
     /// Whether the connection's address is over a rate. The connection then waits for the next tick, also if it is no longer: the
     /// driver reads it again when it is told to.
     pub(super) fn is_over(&mut self, limits: &ShardLimits, now: Millis, id: ConnId) -> bool {
-        let Some(Meters { address, waits }) = self.conns.get_mut(&id) else { return false };
-        let is_over = *waits
-            || address.requests.is_over(&limits.request_rate, now)
-            || address.bytes.is_over(&limits.byte_rate, now);
+        let Some(Meters { address, waits, since }) = self.conns.get_mut(&id) else { return false };
+        let is_over = *waits || is_over(address, limits, now);
         if is_over && !mem::replace(waits, true) {
+            *since = now;
             self.waiting.push_back(id);
             self.waits += 1;
         }
         is_over
     }
 
-    /// Connections that waited for this tick.
-    pub(super) fn take_waiting(&mut self) -> VecDeque<ConnId> {
-        let waiting = mem::take(&mut self.waiting);
-        for id in &waiting {
-            if let Some(meters) = self.conns.get_mut(id) {
-                meters.waits = false;
+    /// The next connection that is to be read again in this tick. A connection of an address over a rate keeps its place, so each
+    /// has its turn.
+    pub(super) fn next_ready(&mut self, limits: &ShardLimits, now: Millis, queue: &mut Queue) -> Option<ConnId> {
+        while let Some(id) = queue.waiting.pop_front() {
+            let Some(Meters { address, waits, .. }) = self.conns.get_mut(&id) else { continue };
+            if is_over(address, limits, now) {
+                queue.kept.push_back(id);
+            } else {
+                *waits = false;
+                return Some(id);
             }
         }
-        waiting
+        queue.kept.append(&mut self.waiting);
+        self.waiting = mem::take(&mut queue.kept);
+        None
+    }
+
+    /// The connections that waited for this tick, for [`Metered::next_ready`].
+    pub(super) fn queue(&mut self) -> Queue {
+        Queue { waiting: mem::take(&mut self.waiting), kept: VecDeque::new() }
     }
 
     /// Times that a connection began to wait since the last call.
     pub(super) const fn take_waits(&mut self) -> u64 {
         mem::replace(&mut self.waits, 0)
     }
+}
+
+fn is_over(address: &AddressMeter, limits: &ShardLimits, now: Millis) -> bool {
+    address.requests.is_over(&limits.request_rate, now) || address.bytes.is_over(&limits.byte_rate, now)
 }
 
 #[cfg(test)]
@@ -124,6 +148,8 @@ mod tests {
             shard.tick(Millis(now), &mut out);
         }
         assert_eq!(shard.statistics.sent, 50 + 61, "ten in each of five seconds, and a burst");
+        let shares = [first, second].map(|id| shard.unsent_bytes(id) / 20);
+        assert!(shares.iter().all(|share| *share > 20), "each has its turn: {shares:?}");
         // Bytes that were on their way when the reading was stopped: the rate allows them by now.
         shard.received(Millis(5190), second, &PING, &mut out);
         assert!(shard.is_stalled(second), "it is told to be read by a tick alone");

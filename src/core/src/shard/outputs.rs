@@ -31,7 +31,7 @@ pub enum Garbage {
     Unordered(VecDeque<Proposals>),
 }
 
-/// A connection that waits for [`Shard::answer_four_letter`].
+/// A connection that waits for [`Shard::answer_four_letter`](crate::shard::Shard::answer_four_letter).
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     pub conn: ConnId,
@@ -51,7 +51,7 @@ pub struct Answer {
 /// What a shard asks of its driver, collected over a turn.
 #[derive(Debug, Default)]
 pub struct Outputs {
-    /// Connections with something to send, see [`Shard::unsent`].
+    /// Connections with something to send, see [`Shard::unsent`](crate::shard::Shard::unsent).
     pub dirty: Vec<ConnId>,
     /// Connections that may be read from again.
     pub resumed: Vec<ConnId>,
@@ -62,7 +62,7 @@ pub struct Outputs {
     /// four-letter commands to be answered with what others know.
     pub questions: Vec<Question>,
     pub garbage: Vec<Garbage>,
-    /// For the audit log, if [`ShardConfig::audit`] says so: the writes of this shard's clients that came to their end, in that order.
+    /// For the audit log, if [`ShardConfig::audit`](crate::shard::ShardConfig::audit) says so: the writes of this shard's clients that came to their end, in that order.
     /// On the first shard also the ephemerals of all sessions that ended.
     pub audited: Vec<Record>,
 }

@@ -52,7 +52,9 @@ impl Shard {
                 }
                 let large = self.large(frame)?;
                 self.spent += REQUEST_COST + frame.len();
-                if let Ok(kind) = self.command(op, &conn.identities, &mut reader) {
+                if let Ok(kind) = self.command(op, &conn.identities, &mut reader)
+                    && !(self.refuses_growth && kind.adds_data())
+                {
                     if let CommandKind::Multi(ops) = &kind {
                         self.spent += ops.len() * MULTI_OP_COST;
                     }
@@ -319,17 +321,7 @@ impl Shard {
             }
             Some(op) if self.writes(op) => {
                 self.spent += frame.len();
-                match self.command(op, &conn.identities, &mut reader) {
-                    Err(Refused::NotServed) => Err(Unserved::Unknown),
-                    Err(Refused::TooManyOps) => {
-                        reply::error(&mut conn.output, header.xid, zxid, ErrorCode::ThrottledOp);
-                        Ok(())
-                    }
-                    _ => {
-                        reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
-                        Ok(())
-                    }
-                }
+                self.answer_refused(conn, op, header.xid, &mut reader)
             }
             Some(op)
                 if op.kind() == OpKind::Read || (op.kind() == OpKind::Extension && self.config.keeper_extensions) =>
@@ -363,6 +355,28 @@ impl Shard {
             reply::frame(&mut conn.output, |writer| refusal.encode(writer));
             Close::UnknownOp(header.op)
         })
+    }
+
+    /// Answers a write that is not proposed.
+    fn answer_refused(
+        &mut self,
+        conn: &mut Conn,
+        op: OpCode,
+        xid: i32,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Unserved> {
+        let code = match self.command(op, &conn.identities, reader) {
+            Err(Refused::NotServed) => return Err(Unserved::Unknown),
+            Err(Refused::TooManyOps) => ErrorCode::ThrottledOp,
+            Err(_) => ErrorCode::MarshallingError,
+            // Otherwise it would have been proposed.
+            Ok(_) => {
+                self.statistics.growth_refused += 1;
+                ErrorCode::QuotaExceeded
+            }
+        };
+        reply::error(&mut conn.output, xid, self.view.zxid(), code);
+        Ok(())
     }
 
     /// A read that is not answered in this turn: it is the first again, and is done in pieces, or waits for memory.

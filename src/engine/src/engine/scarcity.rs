@@ -5,10 +5,11 @@
 
 use corral_consensus::{Micros, NodeId, Replica};
 
+use crate::effect::{Outbox, ToShards};
 use crate::machine::Replicated;
 
 /// Time after which a server may be tried again.
-const TRY_AGAIN: Micros = Micros(30_000_000);
+const TRY_AGAIN: Micros = Micros(60_000_000);
 
 /// Whether disk space or memory is scarce.
 #[derive(Default)]
@@ -17,28 +18,35 @@ pub(super) struct Scarcity {
     /// Servers to which leadership was transferred, and when the first was.
     tried: Vec<NodeId>,
     since: Micros,
+    /// Whether writes were refused at the last tick.
+    refused: bool,
 }
 
 impl Scarcity {
     pub(super) fn set(&mut self, present: bool) {
+        if present != self.present {
+            self.tried.clear();
+        }
         self.present = present;
-        self.tried.clear();
     }
 
     /// One tick: transfers leadership, or decides whether writes that add data are refused.
-    pub(super) fn tick<M: Replicated>(&mut self, now: Micros, replica: &mut Replica<M>) {
+    pub(super) fn tick<M: Replicated>(&mut self, now: Micros, replica: &mut Replica<M>, out: &mut Outbox) {
         let waits = self.present && (replica.raft().is_transferring() || self.transfer(now, replica));
         let sequencer = &mut replica.machine_mut().sequencer;
-        let before = sequencer.refuses_growth();
         sequencer.refuse_growth(self.present && !waits);
-        match (before, sequencer.refuses_growth()) {
-            (false, true) => {
+        let refuses = sequencer.refuses_growth();
+        if refuses != self.refused {
+            self.refused = refuses;
+            // Shards answer their clients without an entry in the log.
+            out.shards(ToShards::Growth(refuses));
+            if refuses {
                 tracing::error!(
                     "this leader refuses writes that add data: its disk space or memory is scarce, and no other server took over"
                 );
+            } else {
+                tracing::info!("this server refuses no writes any more");
             }
-            (true, false) => tracing::info!("this server refuses no writes any more"),
-            _ => {}
         }
     }
 

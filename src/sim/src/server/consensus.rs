@@ -288,7 +288,7 @@ impl World {
                 self.counts.installs += 1;
                 self.note(format_args!("the snapshot of {} is installed", view.zxid()));
             }
-            ToShards::Adopt(_) | ToShards::Swap(_) | ToShards::Drain => {}
+            ToShards::Adopt(_) | ToShards::Swap(_) | ToShards::Growth(_) | ToShards::Drain => {}
         }
         for shard in 0..usize::from(self.options.shards) {
             let message = ToShard::Engine(message.clone());

@@ -35,6 +35,7 @@ impl ToShard {
                 Flow::Leaderless => shard.leaderless(now, out),
                 Flow::Distrusted => shard.distrust(now, out),
             },
+            ToShard::Engine(ToShards::Growth(refuses)) => shard.refuse_growth(refuses),
             ToShard::Engine(ToShards::Drain) => shard.drain(now, out),
             ToShard::Answered(Answer::Synced, list) => list.iter().for_each(|id| shard.synced(now, *id, out)),
             ToShard::Answered(Answer::SyncRefused, list) => list.iter().for_each(|id| shard.hung_up(*id, out)),
