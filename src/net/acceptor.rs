@@ -71,6 +71,20 @@ pub(crate) struct ConnectionLimits {
     pub(crate) rates: ConnectionRates,
 }
 
+#[cfg(test)]
+impl ConnectionLimits {
+    /// Nine connections on one shard.
+    pub(crate) fn nine() -> ConnectionLimits {
+        ConnectionLimits {
+            descriptors_end: u64::MAX,
+            total: 9,
+            per_address: 0,
+            per_shard: vec![9],
+            rates: ConnectionRates::default(),
+        }
+    }
+}
+
 /// How fast connections may come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionRates {
@@ -363,13 +377,7 @@ mod tests {
         };
         let shards = per_shard.iter().map(give).collect();
         let (ends, ended) = flume::unbounded();
-        let limits = ConnectionLimits {
-            descriptors_end: u64::MAX,
-            total,
-            per_address,
-            per_shard,
-            rates: ConnectionRates::default(),
-        };
+        let limits = ConnectionLimits { total, per_address, per_shard, ..ConnectionLimits::nine() };
         let mut acceptor = Acceptor::new(limits, shards, ended, Clock::start(), Arc::new(Gauges::default()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let there = listener.local_addr().expect("it is bound");
@@ -420,13 +428,7 @@ mod tests {
         check("2001:db8:1:3::1", "2001:db8:1:3::");
         check("::1", "::");
         let (ends, ended) = flume::unbounded();
-        let limits = ConnectionLimits {
-            descriptors_end: u64::MAX,
-            total: 9,
-            per_address: 1,
-            per_shard: vec![9],
-            rates: ConnectionRates::default(),
-        };
+        let limits = ConnectionLimits { per_address: 1, ..ConnectionLimits::nine() };
         let mut acceptor =
             Acceptor::new(limits, vec![Box::new(|_| true)], ended, Clock::start(), Arc::new(Gauges::default()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
@@ -449,8 +451,7 @@ mod tests {
         let never_fills = |tokens| Rate::bucket(tokens, 1, 3_600_000);
         let rates =
             ConnectionRates { per_address: never_fills(2), total: never_fills(3), ..ConnectionRates::default() };
-        let limits =
-            ConnectionLimits { descriptors_end: u64::MAX, total: 9, per_address: 0, per_shard: vec![9], rates };
+        let limits = ConnectionLimits { rates, ..ConnectionLimits::nine() };
         let mut acceptor =
             Acceptor::new(limits, vec![Box::new(|_| true)], ended, Clock::start(), Arc::new(Gauges::default()));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
@@ -477,13 +478,7 @@ mod tests {
         let stream = TcpStream::connect(there).expect("it listens");
         let number = u64::try_from(stream.as_raw_fd()).expect("it is open");
         let admits = |descriptors_end| {
-            let limits = ConnectionLimits {
-                descriptors_end,
-                total: 9,
-                per_address: 0,
-                per_shard: vec![9],
-                rates: ConnectionRates::default(),
-            };
+            let limits = ConnectionLimits { descriptors_end, ..ConnectionLimits::nine() };
             let (_ends, ended) = flume::unbounded();
             let mut acceptor =
                 Acceptor::new(limits, vec![Box::new(|_| true)], ended, Clock::start(), Arc::new(Gauges::default()));
@@ -496,13 +491,7 @@ mod tests {
     fn many_ends_do_not_hold_up_one_accept() {
         const MANY: usize = 100_000;
         let (ends, ended) = flume::unbounded();
-        let limits = ConnectionLimits {
-            descriptors_end: u64::MAX,
-            total: 2 * MANY,
-            per_address: 0,
-            per_shard: vec![2 * MANY],
-            rates: ConnectionRates::default(),
-        };
+        let limits = ConnectionLimits { total: 2 * MANY, per_shard: vec![2 * MANY], ..ConnectionLimits::nine() };
         let mut acceptor =
             Acceptor::new(limits, vec![Box::new(|_| true)], ended, Clock::start(), Arc::new(Gauges::default()));
         acceptor.open[0] = MANY;

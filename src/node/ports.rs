@@ -327,7 +327,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::net::acceptor::{Acceptor, ConnectionLimits, ConnectionRates, Give, SharedAcceptor};
+    use crate::net::acceptor::{Acceptor, ConnectionLimits, Give, SharedAcceptor};
     use crate::net::peers::{PeerAddress, Settings};
     use crate::runtime::clock::Clock;
     use crate::runtime::mailbox::{Bell, mailbox};
@@ -351,15 +351,14 @@ mod tests {
     fn ports() -> (Ports, flume::Receiver<ToShard>) {
         let (clients, gauges) = (free(), Arc::new(Gauges::default()));
         let (post, inbox) = mailbox(&Bell::new().expect("a file can be opened"));
-        let limits = ConnectionLimits {
-            descriptors_end: u64::MAX,
-            total: 9,
-            per_address: 0,
-            per_shard: vec![9],
-            rates: ConnectionRates::default(),
-        };
         let give: Give = Box::new(move |accepted| post.send(ToShard::Accepted(accepted)).is_ok());
-        let acceptor = Acceptor::new(limits, vec![give], flume::unbounded().1, Clock::start(), Arc::clone(&gauges));
+        let acceptor = Acceptor::new(
+            ConnectionLimits::nine(),
+            vec![give],
+            flume::unbounded().1,
+            Clock::start(),
+            Arc::clone(&gauges),
+        );
         let acceptor = SharedAcceptor::new(acceptor);
         let (listens_on, listeners) = flume::unbounded();
         thread::spawn(move || Acceptor::run(&acceptor, &listeners));

@@ -60,17 +60,18 @@ impl Loads {
     pub(crate) fn merge(&mut self, other: Self) {
         self.took_ms = self.took_ms.max(other.took_ms);
         self.total.add(&other.total);
-        merge(&mut self.addresses, other.addresses);
-        merge(&mut self.sessions, other.sessions);
-        merge(&mut self.prefixes, other.prefixes);
+        merge(&mut self.addresses, other.addresses, Load::add);
+        merge(&mut self.sessions, other.sessions, Load::add);
+        merge(&mut self.prefixes, other.prefixes, Load::add);
     }
 }
 
-fn merge<K: PartialEq>(list: &mut Vec<(K, Load)>, others: Vec<(K, Load)>) {
-    for (key, load) in others {
+/// Adds the values of equal keys.
+pub(crate) fn merge<K: PartialEq, V>(list: &mut Vec<(K, V)>, others: Vec<(K, V)>, add: fn(&mut V, &V)) {
+    for (key, value) in others {
         match list.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, known)) => known.add(&load),
-            None => list.push((key, load)),
+            Some((_, known)) => add(known, &value),
+            None => list.push((key, value)),
         }
     }
 }

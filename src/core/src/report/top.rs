@@ -2,7 +2,7 @@
 
 use crate::acl;
 use crate::ids::SessionId;
-use crate::load::{Load, Loads};
+use crate::load::{Load, Loads, merge};
 use crate::shared::Text;
 use alloc::format;
 use alloc::string::String;
@@ -44,8 +44,8 @@ pub struct TopClients {
 impl TopClients {
     pub(super) fn merge(&mut self, other: Self) {
         self.loads.merge(other.loads);
-        merge(&mut self.by_address, other.by_address);
-        merge(&mut self.by_session, other.by_session);
+        merge(&mut self.by_address, other.by_address, Held::add);
+        merge(&mut self.by_session, other.by_session, Held::add);
     }
 
     /// Addresses, most requests first.
@@ -80,15 +80,6 @@ impl TopClients {
             held: held(key),
         };
         list.into_iter().take(ROWS).map(row).collect()
-    }
-}
-
-fn merge<K: PartialEq>(list: &mut Vec<(K, Held)>, others: Vec<(K, Held)>) {
-    for (key, held) in others {
-        match list.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, known)) => known.add(&held),
-            None => list.push((key, held)),
-        }
     }
 }
 
