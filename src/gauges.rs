@@ -45,6 +45,9 @@ pub(crate) struct Gauges {
     /// Whether this leader refuses writes that add data, and how many it refused.
     growth_refusing: AtomicBool,
     growth_refused: AtomicU64,
+    /// Of the consensus actor: the tree's changes since its snapshot, and log entries in memory.
+    delta_bytes: AtomicU64,
+    log_bytes: AtomicU64,
     /// Times that this server let another lead because its log was stalled.
     pub(crate) slow_disk_transfers: AtomicU64,
     pub(crate) log_entries_kept: AtomicU64,
@@ -115,6 +118,8 @@ impl Gauges {
         self.clock_ahead_ms.store(status.clock_ahead_ms.unwrap_or(0), Ordering::Relaxed);
         self.growth_refusing.store(status.growth_refusing, Ordering::Relaxed);
         self.growth_refused.store(status.growth_refused, Ordering::Relaxed);
+        self.delta_bytes.store(status.delta_bytes, Ordering::Relaxed);
+        self.log_bytes.store(status.log_bytes, Ordering::Relaxed);
         self.leader.store(status.leader.map_or(0, |leader| leader.0), Ordering::Relaxed);
         *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) = status.proposals;
         let number = |obstacle: Option<Obstacle>| obstacle.map_or(0, |one| one as u8);
@@ -161,6 +166,11 @@ impl Gauges {
     pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         let of = |number: &AtomicU8| Obstacle::ALL.into_iter().find(|one| *one as u8 == number.load(Ordering::Relaxed));
         [of(&self.withheld), of(&self.obstacle)].into_iter().flatten().min()
+    }
+
+    /// Bytes of the consensus actor: the tree's changes since its snapshot, then log entries in memory.
+    pub(crate) fn consensus_bytes(&self) -> (u64, u64) {
+        (self.delta_bytes.load(Ordering::Relaxed), self.log_bytes.load(Ordering::Relaxed))
     }
 
     /// How far a membership change is.

@@ -9,8 +9,6 @@ use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
 /// The content type of [`text`].
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// The label with the id of another server.
-const PEER: &str = "peer";
 
 /// All metrics of a server, gathered for `mntr`.
 ///
@@ -55,8 +53,7 @@ fn metric(sample: &Sample) -> proto::Metric {
         label.set_value(value.to_owned());
         label
     };
-    let mut labels: Vec<LabelPair> = sample.peer.iter().map(|id| label(PEER, &id.to_string())).collect();
-    labels.extend(sample.label.iter().map(|(name, value)| label(name, value)));
+    let mut labels: Vec<LabelPair> = sample.label.iter().map(|(name, value)| label(name, value)).collect();
     let number = match &sample.value {
         Value::Whole(number) => *number as f64,
         Value::TenThousandths(number) => *number as f64 / 10_000.0,

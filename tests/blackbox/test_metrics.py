@@ -23,7 +23,7 @@ LABELS = {"request": "operation", "write_stage": "stage"}
 # Checks that a busy host may fail at any time.
 BY_THE_HOST = {"disk-space-left", "growth", "sync-latency", "executor-stalls"}
 # They differ between any two looks.
-MOVING = ("log_dir_free", "data_dir_free", "uptime", "num_alive_connections", "packets_", "open_file_descriptor_count", "process_", "anonymous_memory", "bytes_received_count", "response_bytes")
+MOVING = ("log_dir_free", "data_dir_free", "uptime", "num_alive_connections", "packets_", "open_file_descriptor_count", "process_", "thread_", "connections_memory", "anonymous_memory", "bytes_received_count", "response_bytes")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,14 @@ def test_metrics_are_those_of_mntr(server):
             if part == "cnt":
                 equal(samples[f'corral_{kind}_seconds_count{{{LABELS[kind]}="{key}"}}'], float(value), name)
             continue
+        if shard := re.fullmatch(r"shard_(\d+)_(\w+)", name):
+            sample = samples.get(f'corral_shard_{shard[2]}{{shard="{shard[1]}"}}')
+            # The connection that asks counts, and is on any shard.
+            assert sample == float(value) or shard[2] in ("connections", "requests"), name
+            continue
+        if name.endswith("_memory_bytes"):
+            equal(samples[f'corral_memory_bytes{{owner="{name.removesuffix("_memory_bytes")}"}}'], float(value), name)
+            continue
         part, _, summary = name.partition("_")
         if summary in types and types[summary] == "summary":
             if part in ("cnt", "sum"):
@@ -82,6 +90,9 @@ def test_metrics_are_those_of_mntr(server):
             equal(samples.get(f'{name}{{{label}="{value}"}}'), 1.0, name)
     equal((types["znode_count"], types["packets_received"], types["readlatency"]), ("gauge", "counter", "summary"))
     equal(samples["watch_count"], 1.0)
+    equal(sum(samples[f'corral_shard_watches{{shard="{shard}"}}'] for shard in range(server.shards)), 1.0)
+    assert samples['corral_memory_bytes{owner="watches"}'] > len("/metric"), samples
+    assert samples['corral_thread_cpu_seconds_total{thread="log"}'] >= 0, samples
     equal(samples['corral_request_seconds_count{operation="create"}'], 1.0)
     equal(samples['corral_request_seconds_bucket{operation="create",le="+Inf"}'], 1.0)
     equal({re.sub(".*=", "", key) for key in samples if key.startswith("corral_write_stage_seconds_count")}, {f'"{stage}"}}' for stage in ("queue", "sync", "commit", "apply")})

@@ -30,10 +30,12 @@ WORDS = "conf cons dirs dump envi gtmk isro ruok srvr stat wchs wchc wchp crst c
 LISTS = ("cons", "stat", "dump", "wchc", "wchp")
 # Of mntr; docs/metrics.md explains them.
 OWN_KEYS = (
-    "zk_apply_lag zk_clock_ahead zk_slow_syncs zk_watchdog_freezes zk_slow_disk_handovers zk_log_entries_kept zk_reconfig_step zk_disk_full zk_log_dir_free_bytes zk_data_dir_free_bytes zk_disk_space_low zk_growth_refusing zk_growth_refused zk_rate_limited zk_busiest_address_requests zk_busiest_address zk_anonymous_memory_bytes zk_serving zk_not_serving_reason "
-    "zk_scrub_last_complete zk_scrub_bytes zk_scrub_damage_found zk_state_distrusted zk_process_cpu_seconds_total "
+    "zk_apply_lag zk_clock_ahead zk_slow_syncs zk_watchdog_freezes zk_slow_disk_handovers zk_log_entries_kept zk_reconfig_step zk_disk_full zk_log_dir_free_bytes zk_data_dir_free_bytes zk_disk_space_low zk_growth_refusing zk_growth_refused zk_rate_limited zk_serving zk_not_serving_reason "
+    "zk_scrub_last_complete zk_scrub_bytes zk_scrub_damage_found zk_state_distrusted zk_process_cpu_seconds_total zk_anonymous_memory_bytes "
     "zk_process_resident_memory_bytes zk_process_start_time_seconds"
 ).split()
+# They are there once something was counted, or for each shard, thread and server.
+OFTEN = r"zk_(shard|thread|peer|busiest)_|zk_(?!anonymous|process).*_memory_bytes$|zk_.*_(request_ms|write_stage_ms)$|zk_p\d+_\w+latency$"
 GAUGES = (
     "ephemerals_count num_alive_connections outstanding_requests znode_count global_sessions watch_count "
     "approximate_data_size auth_failed_count connection_request_count bytes_received_count packets_received "
@@ -191,4 +193,5 @@ def test_words_beside_zookeeper(zookeeper):
     # ZooKeeper counts it down once too often now and then: nothing is outstanding.
     gauges["zk_outstanding_requests"] = gauges["zk_outstanding_requests"].replace("-1", "0")
     equal({key: our_table.get(key) for key in gauges}, gauges)
-    equal([key for key in our_table if key not in their_table], OWN_KEYS, "keys ZooKeeper does not have")
+    own = [key for key in our_table if key not in their_table and not re.match(OFTEN, key)]
+    equal(own, OWN_KEYS, "keys ZooKeeper does not have")

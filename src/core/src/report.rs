@@ -10,6 +10,7 @@ mod counters;
 mod date;
 mod dump;
 pub mod health;
+mod kind;
 mod latencies;
 mod metrics;
 mod obstacle;
@@ -17,6 +18,7 @@ mod pieces;
 mod process;
 mod scarcity;
 mod server;
+mod shards;
 mod top;
 mod value;
 mod watches;
@@ -33,13 +35,15 @@ use smallvec::SmallVec;
 pub use clients::ConnLine;
 pub(crate) use counters::Answered;
 pub use counters::{ConnCounters, Latency, Sizes, Statistics};
+pub use kind::{Kind, Origin};
 pub use latencies::{BOUNDS_US, Histogram, Quantiles};
-pub use metrics::{Kind, METRICS, Metric, Origin, Sample};
+pub use metrics::{METRICS, Metric, Sample};
 pub use obstacle::Obstacle;
 pub use process::{
     AuditFacts, Configured, LatencyFacts, Mode, PeerFacts, Quorum, ReconfigStep, ScrubFacts, ServerFacts, Timing,
 };
 pub use scarcity::{MemoryUse, Scarcity, SpaceFacts, scarcity};
+pub use shards::ShardLoad;
 pub use top::{Held, TopClients, TopRow, text as top_text};
 pub use value::{Summary, Value};
 pub use watches::WatchSummary;
@@ -100,6 +104,8 @@ pub struct Piece {
     pub conns: Vec<ConnLine>,
     pub watched: Vec<Watched>,
     pub top: TopClients,
+    /// With the totals.
+    pub shard: Option<ShardLoad>,
     /// Where the next pass begins; `None` after the last.
     pub next: Option<usize>,
 }
@@ -118,6 +124,8 @@ pub struct Report {
     pub conns: Vec<ConnLine>,
     watched: Vec<Watched>,
     pub top: TopClients,
+    /// In the order of their ids.
+    shards: Vec<ShardLoad>,
     /// In the order of their ids. A session with many ephemerals is there several times.
     pub sessions: Vec<SessionLine>,
     /// For `wchs`: hashes of watched paths and ids of watching sessions, as they came.
@@ -134,6 +142,10 @@ impl Report {
         self.bytes += piece.conns.len() * clients::LINE_BYTES;
         self.conns.extend(piece.conns);
         self.top.merge(piece.top);
+        if let Some(shard) = piece.shard {
+            let place = self.shards.partition_point(|other| other.id < shard.id);
+            self.shards.insert(place, shard);
+        }
         if command == FourLetter::Wchs {
             for watched in &piece.watched {
                 self.watched_hashes.add(watched.hash);

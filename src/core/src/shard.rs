@@ -379,6 +379,11 @@ impl Shard {
         }
     }
 
+    /// Bytes that all connections hold.
+    pub(crate) const fn connection_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     /// Bytes of proposals not taken yet that may go; the driver takes them before they are many.
     pub const fn proposal_bytes(&self) -> usize {
         if self.flow.paused { 0 } else { self.proposals.bytes() }

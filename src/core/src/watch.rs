@@ -197,6 +197,11 @@ impl WatchTable {
         self.total == 0
     }
 
+    /// Bytes of all watches, as their limits count them.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Paths that a connection watches.
     pub(crate) fn count_of(&self, conn: ConnId) -> u32 {
         let held = self.held.get(conn.slot as usize).filter(|held| held.generation == conn.generation);

@@ -219,6 +219,10 @@ pub struct Status {
     pub leader: Option<NodeId>,
     /// Sizes of the log entries that this server proposed.
     pub proposals: Sizes,
+    /// Estimated bytes of the tree's changes since its snapshot, and bytes of the log entries in memory, as of the last tick.
+    pub delta_bytes: u64,
+    /// See there.
+    pub log_bytes: u64,
 }
 
 impl Status {
@@ -240,6 +244,8 @@ impl Status {
             growth_refused: 0,
             leader: None,
             proposals: Sizes::default(),
+            delta_bytes: 0,
+            log_bytes: 0,
         }
     }
 

@@ -95,6 +95,9 @@ impl Serving {
     ) {
         status.clock_ahead_ms = replica.machine().clock_ahead_ms();
         let sequencer = &replica.machine().sequencer;
+        let view = sequencer.machine().view();
+        status.delta_bytes = (view.delta_bytes() + view.frozen().map_or(0, |frozen| frozen.bytes())) as u64;
+        status.log_bytes = replica.raft().held_bytes();
         (status.growth_refusing, status.growth_refused) = (sequencer.refuses_growth(), sequencer.growth_refused());
         let applied = replica.applied();
         if applied != self.applied.0 || !replica.machine().is_waiting() {

@@ -3,7 +3,10 @@
 //!
 //! Names are those of ZooKeeper 3.9 where it has the metric (protocol chapter 25).
 
+use super::kind::Kind::{self, Counter, Gauge, Summary as Durations, Text};
+use super::kind::Origin::{self, Corral, Prometheus, ZooKeeper};
 use super::process::PeerFacts;
+use super::shards::ShardLoad;
 use super::value::{Summary, Value};
 use super::{Gathered, Histogram, Latency, LatencyFacts, Mode, Obstacle, Quantiles, Quorum, Sizes, Timing, decimal};
 use crate::acl;
@@ -12,42 +15,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
-
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The value of now.
-    Gauge,
-    /// Grows until the server is restarted, or `srst` resets it.
-    Counter,
-    /// Number, sum, average and extremes of durations, in milliseconds.
-    Summary,
-    /// Durations: in milliseconds in `mntr`, in seconds in Prometheus.
-    Histogram,
-    /// A word or a sentence.
-    Text,
-}
-
-impl Kind {
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Gauge => "gauge",
-            Self::Counter => "counter",
-            Self::Summary => "summary",
-            Self::Histogram => "histogram",
-            Self::Text => "text",
-        }
-    }
-}
-
-/// Where the name and the meaning of a metric come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    ZooKeeper,
-    /// The process metrics that all of Prometheus' client libraries export.
-    Prometheus,
-    Corral,
-}
 
 /// A row of the table.
 pub struct Metric {
@@ -64,28 +31,42 @@ pub struct Metric {
 enum Source {
     /// Of this server.
     Server(fn(&Gathered) -> Value),
-    /// Of each other server of an ensemble.
-    Peer(fn(&PeerFacts) -> u64),
     /// One for each value of this label.
-    Labelled(&'static str, fn(&LatencyFacts) -> &[(&'static str, Histogram)]),
+    Labelled(&'static str, Values),
+}
+
+/// The function that gives the values of a label, each with its number.
+enum Values {
+    Peers(fn(&PeerFacts) -> u64),
+    Shards(fn(&ShardLoad) -> u64),
+    Times(fn(&LatencyFacts) -> &[(&'static str, Histogram)]),
+    Numbers(fn(&Gathered) -> Vec<(String, Value)>),
+}
+
+impl Values {
+    fn of(&self, known: &Gathered) -> Vec<(String, Value)> {
+        match self {
+            Self::Peers(number) => {
+                known.facts.peers.iter().map(|peer| (format!("{}", peer.id), number(peer).into())).collect()
+            }
+            Self::Shards(number) => {
+                known.report.shards.iter().map(|shard| (format!("{}", shard.id.0), number(shard).into())).collect()
+            }
+            Self::Times(times) => {
+                let value = |times: &Histogram| Value::Histogram(Box::new(*times));
+                times(&known.facts.latencies).iter().map(|(key, times)| (String::from(*key), value(times))).collect()
+            }
+            Self::Numbers(numbers) => numbers(known),
+        }
+    }
 }
 
 /// A metric with its value.
 pub struct Sample {
     pub metric: &'static Metric,
-    /// The other server that it is about.
-    pub peer: Option<u64>,
     /// Name and value of a label.
-    pub label: Option<(&'static str, &'static str)>,
+    pub label: Option<(&'static str, String)>,
     pub value: Value,
-}
-
-impl From<&Timing> for Value {
-    fn from(of: &Timing) -> Self {
-        let average_ten_thousandths = of.us_sum.saturating_mul(10) / of.count.max(1);
-        let (sum, min, max) = (of.us_sum / 1000, of.us_min / 1000, of.us_max / 1000);
-        Self::Summary(Summary { count: of.count, sum, min, max, average_ten_thousandths, quantiles: None })
-    }
 }
 
 const fn server(
@@ -99,17 +80,23 @@ const fn server(
 }
 
 const fn peer(kind: Kind, name: &'static str, help: &'static str, value: fn(&PeerFacts) -> u64) -> Metric {
-    Metric { name, kind, origin: Origin::Corral, help, source: Source::Peer(value) }
+    labelled(kind, name, "peer", help, Values::Peers(value))
 }
 
-const fn labelled(
-    name: &'static str,
-    label: &'static str,
-    help: &'static str,
-    values: fn(&LatencyFacts) -> &[(&'static str, Histogram)],
-) -> Metric {
-    let source = Source::Labelled(label, values);
-    Metric { name, kind: Kind::Histogram, origin: Origin::Corral, help, source }
+const fn shard(kind: Kind, name: &'static str, help: &'static str, value: fn(&ShardLoad) -> u64) -> Metric {
+    labelled(kind, name, "shard", help, Values::Shards(value))
+}
+
+const fn labelled(kind: Kind, name: &'static str, label: &'static str, help: &'static str, values: Values) -> Metric {
+    Metric { name, kind, origin: Origin::Corral, help, source: Source::Labelled(label, values) }
+}
+
+impl From<&Timing> for Value {
+    fn from(of: &Timing) -> Self {
+        let average_ten_thousandths = of.us_sum.saturating_mul(10) / of.count.max(1);
+        let (sum, min, max) = (of.us_sum / 1000, of.us_min / 1000, of.us_max / 1000);
+        Self::Summary(Summary { count: of.count, sum, min, max, average_ten_thousandths, quantiles: None })
+    }
 }
 
 /// A summary with quantiles.
@@ -129,12 +116,23 @@ fn of_proposals(known: &Gathered, size: fn(&Sizes) -> i64) -> Value {
     if known.facts.mode == Mode::Leader { Value::Whole(size(&known.facts.proposals)) } else { Value::Absent }
 }
 
+fn memory_by_owner(known: &Gathered) -> Vec<(String, Value)> {
+    let facts = &known.facts;
+    let of_shards = |bytes: fn(&ShardLoad) -> u64| known.report.shards.iter().map(bytes).sum::<u64>();
+    let owners = [
+        ("delta", of_shards(|shard| shard.delta_bytes) + facts.delta_bytes),
+        ("connections", of_shards(|shard| shard.connection_bytes)),
+        ("watches", of_shards(|shard| shard.watch_bytes)),
+        ("log", facts.log_bytes),
+        ("peers", facts.peers.iter().map(|peer| peer.queued_bytes).sum()),
+        ("audit", facts.audit.map_or(0, |audit| audit.queued_bytes)),
+    ];
+    owners.map(|(owner, bytes)| (String::from(owner), bytes.into())).into()
+}
+
 fn serves(known: &Gathered) -> bool {
     known.facts.obstacle.is_none() && known.facts.mode != Mode::Looking
 }
-
-use Kind::{Counter, Gauge, Summary as Durations, Text};
-use Origin::{Corral, Prometheus, ZooKeeper};
 
 /// Every metric, in the order of `mntr`.
 pub const METRICS: &[Metric] = &[
@@ -247,16 +245,18 @@ pub const METRICS: &[Metric] = &[
         |k| with_quantiles(&k.totals().statistics.updates, k.facts.latencies.updates),
     ),
     labelled(
+        Kind::Histogram,
         "request",
         "operation",
         "requests from their receipt until their reply is given to the kernel",
-        |latencies| &latencies.operations,
+        Values::Times(|latencies| &latencies.operations),
     ),
     labelled(
+        Kind::Histogram,
         "write_stage",
         "stage",
         "stages of writes. queue: from the shard to the consensus actor. sync: from there until the log is synced. commit: until a majority has the log entry and this server has evaluated it. apply: from there until a shard has applied it",
-        |latencies| &latencies.stages,
+        Values::Times(|latencies| &latencies.stages),
     ),
     server(ZooKeeper, Durations, "fsynctime", "syncs of the log", |k| (&k.facts.syncs).into()),
     server(ZooKeeper, Durations, "snapshottime", "snapshots written", |k| (&k.facts.snapshots).into()),
@@ -472,83 +472,104 @@ pub const METRICS: &[Metric] = &[
     server(Prometheus, Gauge, "process_start_time_seconds", "when the process started, Unix seconds", |k| {
         k.facts.started.0.div_euclid(1000).max(0).unsigned_abs().into()
     }),
-    peer(Gauge, "connected", "1 while there are connections of both directions to the other server", |p| {
+    labelled(
+        Gauge,
+        "memory_bytes",
+        "owner",
+        "estimated memory by owner. delta: changes of the tree since its snapshot, in shards and consensus actor. connections: their requests and replies. log: entries that are not applied. peers: messages that wait. watches and audit: theirs",
+        Values::Numbers(memory_by_owner),
+    ),
+    labelled(
+        Counter,
+        "thread_cpu_seconds",
+        "thread",
+        "CPU time of the threads of this name, user and system, s. shard-N are the data cores",
+        Values::Numbers(|k| {
+            let threads = k.facts.threads.iter();
+            threads.map(|(name, time)| (name.clone(), Value::TenThousandths(*time))).collect()
+        }),
+    ),
+    shard(Gauge, "shard_connections", "client connections of the shard", |s| s.connections),
+    shard(Counter, "shard_requests", "requests that the shard received", |s| s.requests),
+    shard(Gauge, "shard_watches", "watches of the shard's connections, of both tables", |s| s.watches),
+    peer(Gauge, "peer_connected", "1 while there are connections of both directions to the other server", |p| {
         p.connected.into()
     }),
-    peer(Counter, "bytes_sent", "bytes sent to the other server", |p| p.bytes_out),
-    peer(Counter, "bytes_received", "bytes received from the other server", |p| p.bytes_in),
-    peer(Counter, "messages_sent", "messages sent to the other server", |p| p.messages_out),
-    peer(Counter, "messages_received", "messages received from the other server", |p| p.messages_in),
-    peer(Gauge, "queued_bytes", "bytes that wait to be sent to the other server", |p| p.queued_bytes),
-    peer(Gauge, "queued_messages", "messages that wait to be sent to the other server", |p| p.queued_messages),
+    peer(Counter, "peer_bytes_sent", "bytes sent to the other server", |p| p.bytes_out),
+    peer(Counter, "peer_bytes_received", "bytes received from the other server", |p| p.bytes_in),
+    peer(Counter, "peer_messages_sent", "messages sent to the other server", |p| p.messages_out),
+    peer(Counter, "peer_messages_received", "messages received from the other server", |p| p.messages_in),
+    peer(Gauge, "peer_queued_bytes", "bytes that wait to be sent to the other server", |p| p.queued_bytes),
+    peer(Gauge, "peer_queued_messages", "messages that wait to be sent to the other server", |p| p.queued_messages),
     peer(
         Counter,
-        "messages_lost",
+        "peer_messages_lost",
         "messages lost on the way to it: a connection broke, or too much waited. Raft repeats them if it must",
         |p| p.dropped,
     ),
-    peer(Counter, "reconnects", "connections with the other server made again", |p| p.reconnects),
-    peer(Counter, "dials_failed", "times that the other server was not reached", |p| p.dials_failed),
+    peer(Counter, "peer_reconnects", "connections with the other server made again", |p| p.reconnects),
+    peer(Counter, "peer_dials_failed", "times that the other server was not reached", |p| p.dials_failed),
 ];
 
 impl Metric {
-    /// The name in Prometheus: ZooKeeper's own, and by Prometheus' conventions where ZooKeeper has none.
-    pub fn prometheus_name(&self) -> String {
-        let (of, name) = (if matches!(self.source, Source::Peer(_)) { "peer_" } else { "" }, self.name);
-        match (self.origin, self.kind) {
-            (Origin::Corral, Kind::Histogram) => format!("corral_{of}{name}_seconds"),
-            (Origin::Corral, Kind::Counter) => format!("corral_{of}{name}_total"),
-            (Origin::Corral, _) => format!("corral_{of}{name}"),
-            (Origin::ZooKeeper | Origin::Prometheus, _) => format!("{of}{name}"),
+    fn samples(&'static self, known: &Gathered) -> Vec<Sample> {
+        match &self.source {
+            Source::Server(value) => Vec::from([Sample { metric: self, label: None, value: value(known) }]),
+            Source::Labelled(label, values) => {
+                let sample = |(key, value)| Sample { metric: self, label: Some((*label, key)), value };
+                values.of(known).into_iter().map(sample).collect()
+            }
         }
     }
 
-    /// The name in `mntr`, for documentation. `N` stands for the id of another server.
+    /// The name in Prometheus: ZooKeeper's own, and by Prometheus' conventions where ZooKeeper has none.
+    pub fn prometheus_name(&self) -> String {
+        let name = self.name;
+        match (self.origin, self.kind) {
+            (Origin::Corral, Kind::Histogram) => format!("corral_{name}_seconds"),
+            (Origin::Corral, Kind::Counter) => format!("corral_{name}_total"),
+            (Origin::Corral, _) => format!("corral_{name}"),
+            (Origin::ZooKeeper | Origin::Prometheus, _) => String::from(name),
+        }
+    }
+
+    /// The name in `mntr`, for documentation. A label in capitals stands for its values.
     pub fn mntr_name(&self) -> String {
         let name = self.name;
         match (&self.source, self.kind) {
-            (Source::Peer(_), _) => format!("zk_peer_N_{name}"),
-            (Source::Labelled(label, _), _) => {
-                format!("zk_{{cnt,avg,p50,p95,p99,p999}}_{}_{name}_ms", label.to_uppercase())
+            (Source::Labelled(label, _), Kind::Histogram) => {
+                let name = self.name_with(label, &label.to_uppercase());
+                format!("zk_{{cnt,avg,p50,p95,p99,p999}}_{name}")
             }
-            (_, Kind::Summary) => format!("zk_{{avg,min,max,cnt,sum}}_{name}"),
-            _ => format!("zk_{name}"),
+            (Source::Labelled(label, _), _) => format!("zk_{}", self.name_with(label, &label.to_uppercase())),
+            (Source::Server(_), Kind::Summary) => format!("zk_{{avg,min,max,cnt,sum}}_{name}"),
+            (Source::Server(_), _) => format!("zk_{name}"),
         }
     }
-}
 
-/// All metrics that this server has, in the order of the table.
-pub(super) fn samples(known: &Gathered) -> impl Iterator<Item = Sample> {
-    let of = move |metric: &'static Metric| {
-        let sample = |value| Sample { metric, peer: None, label: None, value };
-        match metric.source {
-            Source::Server(value) => Vec::from([sample(value(known))]),
-            Source::Peer(value) => {
-                let of = |facts: &PeerFacts| Sample { peer: Some(facts.id), ..sample(value(facts).into()) };
-                known.facts.peers.iter().map(of).collect()
-            }
-            Source::Labelled(label, values) => {
-                let of = |(key, times): &(&'static str, Histogram)| Sample {
-                    label: Some((label, key)),
-                    ..sample(Value::Histogram(Box::new(*times)))
-                };
-                values(&known.facts.latencies).iter().map(of).collect()
-            }
+    /// The name with the value of a label in it, for `mntr`.
+    fn name_with(&self, label: &str, value: &str) -> String {
+        let unit = if self.kind == Kind::Histogram { "_ms" } else { "" };
+        match self.name.strip_prefix(label) {
+            Some(rest) => format!("{label}_{value}{rest}{unit}"),
+            None => format!("{value}_{}{unit}", self.name),
         }
-    };
-    METRICS.iter().flat_map(of).filter(|sample| sample.value != Value::Absent)
+    }
 }
 
 impl Sample {
     /// Its lines: a name without `zk_`, and a number or a text.
     pub fn lines(self) -> Vec<(String, Value)> {
-        let name = self.metric.name;
-        self.value.lines(match (self.peer, self.label) {
-            (Some(id), _) => format!("peer_{id}_{name}"),
-            (None, Some((_, value))) => format!("{value}_{name}_ms"),
-            (None, None) => String::from(name),
+        self.value.lines(match self.label {
+            Some((label, value)) => self.metric.name_with(label, &value.replace(' ', "-")),
+            None => String::from(self.metric.name),
         })
     }
+}
+
+/// All metrics that this server has, in the order of the table.
+pub(super) fn samples(known: &Gathered) -> impl Iterator<Item = Sample> {
+    METRICS.iter().flat_map(|metric| metric.samples(known)).filter(|sample| sample.value != Value::Absent)
 }
 
 /// The lines of `mntr`: `zk_NAME`, a tab, the value.

@@ -4,7 +4,9 @@
 //!
 //! On the shards' cores, and on the consensus actor's.
 
-use super::{ConnCounters, ConnLine, Held, Piece, SessionLine, SessionMark, SessionPiece, Statistics, Totals, Watched};
+use super::{
+    ConnCounters, ConnLine, Held, Piece, SessionLine, SessionMark, SessionPiece, ShardLoad, Statistics, Totals, Watched,
+};
 use crate::ids::SessionId;
 use crate::limits::{PIECE_ENTRIES, PIECE_PATH_BYTES, PIECE_PLACES};
 use crate::sequencer::Sequencer;
@@ -60,12 +62,25 @@ impl Shard {
                 ephemerals: self.view.ephemerals_count(),
                 sessions: self.sessions_alive,
             };
+            piece.shard = Some(self.load_facts());
             piece.top.loads.took_ms = self.loads().took_ms;
             piece.top.loads.addresses.clone_from(&self.loads().addresses);
         }
         let waiting = self.conns.range(from, PIECE_ENTRIES).map(|conn| conn.pending.len() as u64);
         piece.totals.outstanding = waiting.sum();
         piece.next = self.conns.after(from, PIECE_ENTRIES);
+    }
+
+    fn load_facts(&self) -> ShardLoad {
+        ShardLoad {
+            id: self.config().shard,
+            connections: self.conns.len() as u64,
+            requests: self.statistics.received,
+            watches: self.watches.len() as u64,
+            delta_bytes: self.view.delta_bytes() as u64,
+            connection_bytes: self.connection_bytes() as u64,
+            watch_bytes: self.watches.bytes() as u64,
+        }
     }
 
     fn list_conns(&self, from: usize, piece: &mut Piece) {

@@ -32,6 +32,12 @@ pub struct ServerFacts {
     pub resident_bytes: u64,
     /// Of it what no file backs.
     pub anonymous_bytes: u64,
+    /// CPU time by name of thread, ten-thousandths of a second.
+    pub threads: Vec<(String, u64)>,
+    /// Estimated bytes of the consensus actor's changes of the tree since its snapshot.
+    pub delta_bytes: u64,
+    /// Bytes of log entries that are in memory because they are not applied.
+    pub log_bytes: u64,
     /// How often a core was stalled long enough for the watchdog to see it.
     pub freezes: u64,
     /// When it last was, and when a sync of the log last took too long, in Unix seconds; 0: never.
