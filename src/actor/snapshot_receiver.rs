@@ -133,7 +133,7 @@ mod tests {
         let (delta, sessions) = (view.freeze(), SessionTable::default());
         let (snapshot, zxid, nodes) = (Arc::clone(view.snapshot()), view.zxid(), view.node_count());
         let state = FrozenState { snapshot, delta, sessions, zxid, index: 5, term: 1, nodes, extra: Vec::new() };
-        let settings = SnapshotSettings { retained: 2, purge: true };
+        let settings = SnapshotSettings { retained: 2, purge: true, paced: true };
         write(&disk(&directory), &settings, &Stopwatch::default(), state).expect("it is written");
         let name = &list_snapshots(&disk(&directory)).expect("a list")[0].file;
         std::fs::read(directory.path().join(name)).expect("it is read")

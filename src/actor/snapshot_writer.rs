@@ -41,6 +41,8 @@ pub(crate) struct SnapshotSettings {
     pub(crate) retained: usize,
     /// Whether older ones are removed at all.
     pub(crate) purge: bool,
+    /// Whether the disk is left to others in between.
+    pub(crate) paced: bool,
 }
 
 /// Zxid and log index of a snapshot.
@@ -266,7 +268,8 @@ pub(crate) fn write(
     let started = Instant::now();
     let FrozenState { snapshot: below, delta, sessions, zxid, index, term, extra, .. } = state;
     let head = SnapshotHead { zxid: zxid.0, term, index, seed: below.seed() };
-    let mut file = SnapshotWriter::begin(disk, head, Some(pace())).map_err(|error| NotWritten::at(0, &error))?;
+    let mut file =
+        SnapshotWriter::begin(disk, head, settings.paced.then(pace)).map_err(|error| NotWritten::at(0, &error))?;
     let mut merger = SnapshotMerger::new(&below, &delta, section_bits_for(&below, &delta));
     while let Some(section) = merger.next_section().map_err(NotWritten::merge)? {
         let written = file.section(SECTION_NODES, &section);
@@ -337,7 +340,7 @@ mod tests {
     use crate::runtime::mailbox::{Bell, mailbox};
 
     const SESSION: SessionId = SessionId(1);
-    const SETTINGS: SnapshotSettings = SnapshotSettings { retained: 10, purge: true };
+    const SETTINGS: SnapshotSettings = SnapshotSettings { retained: 10, purge: true, paced: true };
 
     /// A state whose tree is this snapshot.
     fn above(snapshot: Arc<Snapshot>, index: u64) -> FrozenState {
@@ -371,7 +374,8 @@ mod tests {
             write(&disk, &SETTINGS, &Stopwatch::default(), above(first(), index)).expect("written");
         }
         let left_by = |served, installed: Option<u64>| {
-            let (settings, (to_writer, inbox)) = (SnapshotSettings { retained: 2, purge: true }, flume::unbounded());
+            let (settings, (to_writer, inbox)) =
+                (SnapshotSettings { retained: 2, purge: true, paced: true }, flume::unbounded());
             let (consensus, _told) = mailbox(&Bell::new().expect("a bell"));
             let message = installed.map(|index| ToWriter::Installed { zxid: 0, index });
             message.into_iter().for_each(|message| to_writer.send(message).expect("it is taken"));

@@ -7,6 +7,7 @@ mod bench;
 mod check_config;
 mod health;
 mod http;
+mod import;
 pub(crate) mod log;
 mod logging;
 mod names;
@@ -88,6 +89,16 @@ Examples, with the server stopped:
   corral rescue --config /etc/corral/corral.toml        print the zxid of its data, and change nothing
   corral rescue --config /etc/corral/corral.toml --yes  make it the only voter";
 
+const IMPORT_EXAMPLES: &str = "\
+ZooKeeper must be stopped. Nothing is written into its directories. The same clients go on with their
+sessions, ephemerals and ACLs, if they find the new server within their timeouts.
+
+Examples:
+  corral import zookeeper /var/lib/zookeeper --dry-run               what is there; write nothing
+  corral import zookeeper /var/lib/zookeeper --data-dir data         then: corral serve --data-dir data
+  corral import zookeeper /zk/data --log-dir /zk/log -d data         a zoo.cfg with a dataLogDir
+  corral import zookeeper /zk/data --config corral.toml              the first server of an ensemble";
+
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   corral snapshot inspect data                          all snapshots of a data directory
@@ -120,6 +131,9 @@ enum Command {
     /// Show the clients and paths that load a running server most
     #[command(after_help = TOP_EXAMPLES)]
     Top(top::Arguments),
+    /// Make a new data directory from the files of another system
+    #[command(subcommand)]
+    Import(ImportCommand),
     /// Inspect snapshots
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -136,6 +150,13 @@ enum Command {
     Protocol,
     /// Print the version
     Version,
+}
+
+#[derive(Subcommand)]
+enum ImportCommand {
+    /// Read the snapshots and logs of a stopped ZooKeeper server, of versions 3.4 to 3.9
+    #[command(name = "zookeeper", after_help = IMPORT_EXAMPLES)]
+    ZooKeeper(import::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -166,6 +187,7 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Top(arguments) => top::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),
+        Command::Import(ImportCommand::ZooKeeper(arguments)) => import::run(&arguments),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
         Command::Rescue(arguments) => rescue::run(&arguments),

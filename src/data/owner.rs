@@ -4,7 +4,7 @@
 //! directory in the hands of another server would break those promises, so a start that finds another name ends.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::Display;
 
 use corral_storage::{Disk as _, MmapDisk};
@@ -15,6 +15,10 @@ use corral_peer::ClusterName;
 
 /// The file's name.
 const NAME: &str = "OWNER";
+/// Its content while an import into the directory is not complete.
+const UNFINISHED: &str = "import\n";
+/// Files that an empty data directory may hold.
+const EMPTY: [&str; 5] = ["FORMAT", "LOCK", "initialize", "lost+found", "myid"];
 /// Bytes that are read of it; what this program writes is shorter.
 const BYTES_MAX: u64 = 256;
 
@@ -33,6 +37,7 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
     if found == own {
         return Ok(());
     }
+    refuse_unfinished(disk)?;
     if !is_owner(&found) {
         let sentence = format!(
             "{}/{NAME} is damaged, it says {found:?}: if the data are those of {}, remove that file, the start writes it anew",
@@ -49,6 +54,39 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
         one_line(&own)
     );
     Err(Fault::new(ExitCode::DataDirForeign, sentence))
+}
+
+/// Checks that no import into the directory ended half-way.
+///
+/// # Errors
+/// When one did, or the file cannot be read.
+pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
+    if read(disk)?.as_deref() != Some(UNFINISHED) {
+        return Ok(());
+    }
+    let sentence = format!("{}: an import into it did not finish: run `corral import` again", at(disk));
+    Err(Fault::new(ExitCode::DataDirForeign, sentence))
+}
+
+/// Notes that an import into the directory begins. Files of an unfinished one are removed.
+///
+/// # Errors
+/// When the directory holds data, or cannot be written.
+pub(crate) fn begin_import(disk: &MmapDisk) -> Result<(), Fault> {
+    let failed = |error: io::Error| {
+        Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be written: {error}", at(disk)))
+    };
+    let is_unfinished = read(disk)?.as_deref() == Some(UNFINISHED);
+    let names = disk.list().map_err(failed)?;
+    let data: Vec<&String> = names.iter().filter(|name| !EMPTY.contains(&&***name)).collect();
+    if is_unfinished {
+        data.into_iter().filter(|name| *name != NAME).try_for_each(|name| disk.remove(name)).map_err(failed)?;
+    } else if let Some(found) = data.first() {
+        let sentence =
+            format!("{}: holds data ({found}): an import makes a new data directory, choose another", at(disk));
+        return Err(Fault::new(ExitCode::DataDirForeign, sentence));
+    }
+    disk.write_file(NAME, UNFINISHED.as_bytes()).map_err(failed)
 }
 
 /// Makes the directory this server's, whoever had it.

@@ -5,6 +5,7 @@
 
 mod accept;
 pub(crate) mod ensemble;
+pub(crate) mod import;
 pub(crate) mod membership;
 pub(crate) mod ports;
 pub(crate) mod recovery;
@@ -357,8 +358,8 @@ fn start_threads(
         let take = move || snapshot_receiver::run(&disk, &inbox, &consensus, &gauges.digest_mismatches);
         start_pinned("snapshots in", plan.control_cpu, take)?;
     }
-    let snapshots = &context.config.snapshot;
-    let settings = SnapshotSettings { retained: snapshots.snapshots_retained as usize, purge: snapshots.purge };
+    let kept = &context.config.snapshot;
+    let settings = SnapshotSettings { retained: kept.snapshots_retained as usize, purge: kept.purge, paced: true };
     // While the state is not trusted, an older snapshot may be the better one.
     let served = offered.filter(|_| distrusted.is_none()).map(|offered| (offered.zxid, offered.index));
     let (inbox, consensus) = (boxes.writer.1.clone(), boxes.consensus.0.clone());

@@ -55,7 +55,8 @@ impl Survivor {
             return Err(nothing());
         }
         let mut opened =
-            open(config, threads, &AtomicU64::new(0), Purpose::Rescue, |_, _| Ok(())).map_err(without_others)?;
+            open(config, threads, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::refuse_unfinished(disk))
+                .map_err(without_others)?;
         let newest = opened.newest.take();
         let extra = newest.as_ref().map(|loaded| loaded.snapshot.extra().to_vec()).unwrap_or_default();
         let (members, generation) = match extra::decode(&extra) {
@@ -104,7 +105,8 @@ impl Survivor {
             }
         };
         let frozen = self.sequencer.freeze(Millis(0), members);
-        let (place, settings) = ((frozen.zxid.0, frozen.index), SnapshotSettings { retained: 1, purge: false });
+        let (place, settings) =
+            ((frozen.zxid.0, frozen.index), SnapshotSettings { retained: 1, purge: false, paced: false });
         let failed = |reason: NotWritten| {
             Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {}", reason.text()))
         };

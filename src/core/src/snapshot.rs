@@ -14,7 +14,7 @@ mod write;
 pub use format::SnapshotSession;
 pub use node::{Names, SnapshotNode};
 pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Lender, SectionChecksums, Snapshot, SnapshotBytes};
-pub use write::{SnapshotMerger, initial_snapshot, merge_in_memory, section_bits_for};
+pub use write::{SnapshotMerger, TreeBuilder, initial_nodes, initial_snapshot, merge_in_memory, section_bits_for};
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -262,34 +262,72 @@ pub fn merge_in_memory(
 /// The tree of a new data directory, all of whose zxids and times are 0 (protocol chapter 10).
 pub fn initial_snapshot(seed: u64) -> Snapshot {
     let hasher = PathHasher::new(seed);
-    let delta = initial_delta(hasher);
+    let mut tree = TreeBuilder::new(seed);
+    initial_nodes().for_each(|(path, node)| tree.add(path, node));
+    let delta = tree.finish(Zxid::default(), None);
     let merger = SnapshotMerger::over(None, &delta, hasher, 0);
     run(merger, Zxid::default(), Vec::new(), Vec::new()).expect("four small znodes make a snapshot")
 }
 
-fn initial_delta(hasher: PathHasher) -> Delta {
-    let read_only = AclEntry { perms: 1, scheme: Text::from("world"), id: Text::from("anyone") };
-    let read_only = Acl::List(Arc::new(AclList::from(vec![read_only])));
-    let empty = Data::from(&[][..]);
-    let mut delta = Delta::default();
-    for (path, acl, aversion, children) in [
-        ("/", Acl::Open, 0, &["/zookeeper"][..]),
-        ("/zookeeper", Acl::Open, 0, &["/zookeeper/config", "/zookeeper/quota"]),
-        ("/zookeeper/config", read_only, -1, &[]),
-        ("/zookeeper/quota", Acl::Open, 0, &[]),
-    ] {
-        let num_children = u32::try_from(children.len()).expect("two at most");
-        let names_bytes = children.iter().map(|child| name_bytes(path::name(child))).sum();
-        let stat = NodeStat { aversion, num_children, names_bytes, ..NodeStat::default() };
-        let node = Arc::new(Znode { stat, acl, data: Some(empty.clone()) });
-        let hash = hasher.hash(path);
-        delta.set(&Text::from(path), hash, &node, None);
-        for child in children {
-            let child = HashedPath::new(Text::from(*child), false, |path| hasher.hash(path));
-            delta.note_child(path, hash, KidNote::Set(&child, Mark::Added), false, |_| (), || None);
-        }
+/// Takes znodes in any order. Their numbers of children are counted here.
+pub struct TreeBuilder {
+    delta: Delta,
+    hasher: PathHasher,
+    paths: Vec<Text>,
+}
+
+impl TreeBuilder {
+    /// `seed` is that of the snapshot below.
+    pub fn new(seed: u64) -> Self {
+        Self { delta: Delta::default(), hasher: PathHasher::new(seed), paths: Vec::new() }
     }
-    delta
+
+    /// Adds a znode. No path may come twice, and each parent must come at some time.
+    pub fn add(&mut self, path: Text, mut node: Znode) {
+        (node.stat.num_children, node.stat.names_bytes) = (0, 0);
+        self.delta.set(&path, self.hasher.hash(&path), &Arc::new(node), None);
+        self.paths.push(path);
+    }
+
+    /// The changes up to `zxid`. If there is a digest of the tree, the snapshot that is made must have it.
+    ///
+    /// # Panics
+    /// If a znode has no parent.
+    pub fn finish(mut self, zxid: Zxid, digest: Option<u64>) -> Delta {
+        // Children are appended in order.
+        self.paths.sort_unstable();
+        let hasher = self.hasher;
+        for path in self.paths.into_iter().filter(|path| &**path != path::ROOT) {
+            let child = HashedPath::new(path, true, |path| hasher.hash(path));
+            let (parent, name) = (child.parent(), path::name(&child.path));
+            assert!(self.delta.entry(parent, child.parent_hash).is_some(), "{} has no parent", &*child.path);
+            let counted = |stat: &mut NodeStat| {
+                stat.num_children += 1;
+                stat.names_bytes += name_bytes(name);
+            };
+            let note = KidNote::Set(&child, Mark::Added);
+            self.delta.note_child(parent, child.parent_hash, note, false, counted, || None);
+        }
+        self.delta.seal(zxid, digest);
+        self.delta
+    }
+}
+
+/// The znodes of an empty server. Their zxids and times are 0 (protocol chapter 10).
+pub fn initial_nodes() -> impl Iterator<Item = (Text, Znode)> {
+    let read_only = AclEntry { perms: 1, scheme: Text::from("world"), id: Text::from("anyone") };
+    let read_only = Acl::List(Arc::new(AclList::from(Vec::from([read_only]))));
+    let nodes = [
+        ("/", Acl::Open, 0),
+        ("/zookeeper", Acl::Open, 0),
+        ("/zookeeper/config", read_only, -1),
+        ("/zookeeper/quota", Acl::Open, 0),
+    ];
+    let empty = Data::from(&[][..]);
+    nodes.into_iter().map(move |(path, acl, aversion)| {
+        let stat = NodeStat { aversion, ..NodeStat::default() };
+        (Text::from(path), Znode { stat, acl, data: Some(empty.clone()) })
+    })
 }
 
 fn run(

@@ -1,0 +1,125 @@
+//! Import: the state of another system becomes the data of a new server.
+//!
+//! Main thread, no actor runs. The data directory must be empty. Until the import is complete, the file `OWNER` says so: no server
+//! starts with a half of it, and another import begins anew.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use corral_consensus::{Membership, NodeId};
+use corral_core::ids::SessionId;
+use corral_core::limits::{
+    EPHEMERALS_BYTES_MAX, EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
+};
+use corral_core::path;
+use corral_core::sequencer::FrozenState;
+use corral_core::session::{Ephemerals, Session, SessionTable};
+use corral_core::snapshot::{TreeBuilder, initial_snapshot};
+use corral_engine::extra;
+use corral_peer::Generation;
+use corral_zookeeper::password;
+use corral_zookeeper::tree::Tree;
+
+use crate::actor::snapshot_writer::{self, SnapshotSettings};
+use crate::config::Config;
+use crate::config::value::Role;
+use crate::data::owner;
+use crate::exit::{ExitCode, Fault};
+use crate::gauges::Stopwatch;
+use crate::node::recovery::{Purpose, open};
+use crate::runtime::clock::Clock;
+
+/// Log index and term of the snapshot: the log begins behind it. The first leader begins an epoch above that of the zxid.
+const PLACE: (u64, u64) = (1, 1);
+
+/// Refuses what this server could not serve.
+///
+/// # Errors
+/// The first such path or session.
+pub(crate) fn check(tree: &Tree) -> Result<(), Fault> {
+    let too_large = |sentence| Err(Fault::new(ExitCode::DataDirForeign, sentence));
+    for (path, _) in tree.nodes() {
+        let levels = path.bytes().filter(|byte| *byte == b'/').count();
+        if path.len() > PATH_BYTES_MAX || levels > PATH_LEVELS_MAX || path::name(path).len() > NAME_BYTES_MAX {
+            return too_large(format!(
+                "a path has {} bytes and {levels} levels, and corral takes {PATH_BYTES_MAX} bytes, {PATH_LEVELS_MAX} levels and \
+                 {NAME_BYTES_MAX} bytes of a name: it begins with {:?}",
+                path.len(),
+                path.chars().take(100).collect::<String>()
+            ));
+        }
+    }
+    for (id, _, paths) in tree.sessions() {
+        let (count, bytes) = paths.fold((0, 0), |(count, bytes), path| (count + 1, bytes + path.len()));
+        if count > EPHEMERALS_PER_SESSION_MAX || bytes > EPHEMERALS_BYTES_MAX {
+            return too_large(format!(
+                "session 0x{id:x} has {count} ephemerals with {bytes} bytes of paths, and corral takes {EPHEMERALS_PER_SESSION_MAX} with \
+                 {EPHEMERALS_BYTES_MAX} bytes: end this client, and stop ZooKeeper after that"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the state into the data directory of the configuration, for this server alone, or as the only voter of its
+/// ensemble. Durable when it returns.
+///
+/// # Errors
+/// If the directory holds data, is in use, or cannot be written. An import that did not finish can be done again.
+pub(crate) fn write(config: &Config, tree: &Tree) -> Result<(), Fault> {
+    let extra = membership(config)?;
+    let mut opened = open(config, 1, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::begin_import(disk))?;
+    opened.log.go_on_behind(&mut opened.found, PLACE)?;
+    let settings = SnapshotSettings { retained: 1, purge: false, paced: false };
+    snapshot_writer::write(&opened.disk, &settings, &Stopwatch::default(), frozen(tree, extra)?).map_err(|reason| {
+        Fault::new(ExitCode::StorageUnavailable, format!("the import is not complete: {}", reason.text()))
+    })?;
+    // Last: from here on the data are whole.
+    owner::take(&opened.log_disk, config)?;
+    owner::take(&opened.disk, config)
+}
+
+/// The membership for the snapshot. Empty for a server that runs alone.
+fn membership(config: &Config) -> Result<Vec<u8>, Fault> {
+    match config.own_member() {
+        None => Ok(Vec::new()),
+        Some(own) if own.role == Role::Observer => {
+            let sentence = format!("server {} is an observer: import on a participant", own.id);
+            Err(Fault::new(ExitCode::Config, sentence))
+        }
+        Some(own) => {
+            let generation = Generation::FIRST.next(Clock::start().wall().0.cast_unsigned());
+            Ok(extra::encode(&Membership::simple(&[NodeId(u64::from(own.id))], &[]).into(), generation))
+        }
+    }
+}
+
+fn frozen(tree: &Tree, extra: Vec<u8>) -> Result<FrozenState, Fault> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
+    let below = initial_snapshot(u64::from_le_bytes(seed));
+    let mut builder = TreeBuilder::new(below.seed());
+    for (path, node) in tree.nodes() {
+        builder.add(path.clone(), node.clone());
+    }
+    let zxid = tree.zxid();
+    Ok(FrozenState {
+        delta: Arc::new(builder.finish(zxid, Some(tree.digest()))),
+        snapshot: Arc::new(below),
+        sessions: sessions(tree),
+        zxid,
+        index: PLACE.0,
+        term: PLACE.1,
+        nodes: tree.nodes().len() as u64,
+        extra,
+    })
+}
+
+/// Clients of ZooKeeper go on with the passwords that they have.
+fn sessions(tree: &Tree) -> SessionTable {
+    let session = |(id, timeout_ms, paths): (i64, i32, _)| {
+        let ephemerals: Ephemerals = Iterator::cloned(paths).collect();
+        (SessionId(id), Session { timeout_ms, password: password(id), owner: None, ephemerals })
+    };
+    tree.sessions().map(session).collect()
+}

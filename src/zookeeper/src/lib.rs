@@ -1,0 +1,21 @@
+//! The files of an Apache ZooKeeper server, read as ZooKeeper reads them (protocol chapter 30).
+//!
+//! [`directory::Source`] finds the snapshots and the transaction logs of a stopped server, and [`directory::Source::load`] replays them
+//! into a [`tree::Tree`]. Nothing is written. Damage is reported with file and offset.
+//!
+//! Versions 3.4 to 3.9 are read. Where this crate is stricter than ZooKeeper, `docs/migrate.md` says so.
+
+#![warn(missing_docs)]
+
+mod codec;
+pub mod directory;
+mod error;
+mod input;
+mod log;
+mod session;
+mod snapshot;
+pub mod tree;
+mod txn;
+
+pub use error::SourceError;
+pub use session::password;
