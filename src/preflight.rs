@@ -248,10 +248,11 @@ fn data_dir(path: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let sentence = format!(
-        "the data directory {} holds data of ZooKeeper ({}), which this version does not import; give an empty \
-        directory with --data-dir",
+        "the data directory {} holds data of ZooKeeper ({}): make a new directory from them with `corral import \
+        zookeeper {} --data-dir NEW`, or give an empty one with --data-dir",
         path.display(),
-        theirs.display()
+        theirs.display(),
+        path.display()
     );
     Err(Fault::new(ExitCode::DataDirForeign, sentence))
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use corral_zookeeper::SourceError;
 use corral_zookeeper::directory::{Loaded, Progress, Report, Source};
 use corral_zookeeper::tree::{Counts, Tree};
-use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressFinish};
 
 use crate::cli::output::{Output, plain};
 use crate::config::{self, Config, Override};
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let started = Instant::now();
     let config = arguments.load_config()?;
-    let bar = ProgressBar::new_spinner();
+    let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     bar.enable_steady_tick(TICK);
     let source = Source::open(&arguments.source, arguments.log_dir.as_deref()).map_err(unreadable)?;
     let Loaded { tree, report } = source.load(&mut |progress| bar.set_message(text(progress))).map_err(unreadable)?;
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         return out.finish();
     }
     bar.set_message("writing");
-    import::write(&config, &tree)?;
+    import::write(&config, tree)?;
     bar.finish_and_clear();
     tell_next(&mut out, &config, &counts, started.elapsed())?;
     out.finish()
@@ -139,7 +139,7 @@ fn tell(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Resu
 
 fn tell_next(out: &mut Output, config: &Config, counts: &Counts, took: Duration) -> Result<(), Fault> {
     let directory = config.server.data_dir.display();
-    out.line(&format!("imported into {directory}: {} znodes in {}", counts.znodes, HumanDuration(took)))?;
+    out.line(&format!("imported into {directory}: {} znodes in {:.1} s", counts.znodes, took.as_secs_f64()))?;
     match config.own_member() {
         None => out.line(&format!("next: corral serve --data-dir {directory}"))?,
         Some(own) => out.line(&format!(

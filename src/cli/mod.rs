@@ -5,6 +5,7 @@
 
 mod bench;
 mod check_config;
+mod export;
 mod health;
 mod http;
 mod import;
@@ -99,6 +100,14 @@ Examples:
   corral import zookeeper /zk/data --log-dir /zk/log -d data         a zoo.cfg with a dataLogDir
   corral import zookeeper /zk/data --config corral.toml              the first server of an ensemble";
 
+const EXPORT_EXAMPLES: &str = "\
+The server must be stopped. Of an ensemble, take the server with the highest zxid, and give the same
+directory to each ZooKeeper server. Sessions that began on ZooKeeper go on there. Others expire.
+
+Examples:
+  corral export zookeeper /tmp/zk --data-dir data                    then dataDir=/tmp/zk in the zoo.cfg
+  corral export zookeeper /tmp/zk --config /etc/corral/corral.toml   of a server of an ensemble";
+
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   corral snapshot inspect data                          all snapshots of a data directory
@@ -134,6 +143,9 @@ enum Command {
     /// Make a new data directory from the files of another system
     #[command(subcommand)]
     Import(ImportCommand),
+    /// Write the data of a server for another system
+    #[command(subcommand)]
+    Export(ExportCommand),
     /// Inspect snapshots
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -157,6 +169,13 @@ enum ImportCommand {
     /// Read the snapshots and logs of a stopped ZooKeeper server, of versions 3.4 to 3.9
     #[command(name = "zookeeper", after_help = IMPORT_EXAMPLES)]
     ZooKeeper(import::Arguments),
+}
+
+#[derive(Subcommand)]
+enum ExportCommand {
+    /// Write a snapshot that ZooKeeper 3.6 to 3.9 starts from, of a stopped server
+    #[command(name = "zookeeper", after_help = EXPORT_EXAMPLES)]
+    ZooKeeper(export::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -187,6 +206,7 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Top(arguments) => top::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),
+        Command::Export(ExportCommand::ZooKeeper(arguments)) => export::run(&arguments),
         Command::Import(ImportCommand::ZooKeeper(arguments)) => import::run(&arguments),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),

@@ -66,7 +66,7 @@ pub(crate) fn check(tree: &Tree) -> Result<(), Fault> {
 ///
 /// # Errors
 /// If the directory holds data, is in use, or cannot be written. An import that did not finish can be done again.
-pub(crate) fn write(config: &Config, tree: &Tree) -> Result<(), Fault> {
+pub(crate) fn write(config: &Config, tree: Tree) -> Result<(), Fault> {
     let extra = membership(config)?;
     let mut opened = open(config, 1, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::begin_import(disk))?;
     opened.log.go_on_behind(&mut opened.found, PLACE)?;
@@ -94,23 +94,21 @@ fn membership(config: &Config) -> Result<Vec<u8>, Fault> {
     }
 }
 
-fn frozen(tree: &Tree, extra: Vec<u8>) -> Result<FrozenState, Fault> {
+fn frozen(tree: Tree, extra: Vec<u8>) -> Result<FrozenState, Fault> {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
     let below = initial_snapshot(u64::from_le_bytes(seed));
     let mut builder = TreeBuilder::new(below.seed());
-    for (path, node) in tree.nodes() {
-        builder.add(path.clone(), node.clone());
-    }
-    let zxid = tree.zxid();
+    let (zxid, digest, nodes, sessions) = (tree.zxid(), tree.digest(), tree.nodes().len() as u64, sessions(&tree));
+    tree.into_nodes().for_each(|(path, node)| builder.add(path, node));
     Ok(FrozenState {
-        delta: Arc::new(builder.finish(zxid, Some(tree.digest()))),
+        delta: Arc::new(builder.finish(zxid, Some(digest))),
         snapshot: Arc::new(below),
-        sessions: sessions(tree),
+        sessions,
         zxid,
         index: PLACE.0,
         term: PLACE.1,
-        nodes: tree.nodes().len() as u64,
+        nodes,
         extra,
     })
 }

@@ -8,6 +8,7 @@
 use std::sync::atomic::AtomicU64;
 
 use corral_consensus::{Membership, NodeId};
+use corral_core::evaluate::StateMachine;
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
 use corral_engine::extra;
@@ -48,7 +49,7 @@ impl Survivor {
     pub(crate) fn read(config: &Config, threads: usize) -> Result<Survivor, Fault> {
         let directory = &config.server.data_dir;
         let nothing = || {
-            let sentence = format!("{}: there is nothing to be rescued", directory.display());
+            let sentence = format!("{}: it holds no data", directory.display());
             Fault::new(ExitCode::StorageUnavailable, sentence)
         };
         if !directory.is_dir() {
@@ -80,6 +81,11 @@ impl Survivor {
         })?;
         let (index, term) = last;
         if index == 0 { Err(nothing()) } else { Ok(Survivor { opened, sequencer, members, generation, index, term }) }
+    }
+
+    /// The state with everything in snapshot and log.
+    pub(crate) fn machine(&self) -> &StateMachine {
+        self.sequencer.machine()
     }
 
     /// Znodes, and the last zxid.

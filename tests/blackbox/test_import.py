@@ -1,34 +1,18 @@
 """`corral import zookeeper`, on directories that real ZooKeepers have written (tests/imports/record.py)."""
 
-import json
 import re
 import shutil
-import subprocess
 
 import pytest
 
 from imports import scenario
+from imports.commands import SETTINGS, WITH_SNAPSHOTS, command, expected, imported, run_import
 from imports.record import RECORDINGS
 from support import jute
 from support.expect import equal
-from support.server import Corral, binary
+from support.server import Corral
 
-LIMIT_S = 60
-SETTINGS = {"features.extended_types": "true", "sessions.timeout_max_ms": 60_000, "containers.check_interval_ms": 2_000_000_000}
 NAMES = sorted(directory.name for directory in RECORDINGS.iterdir())
-# Of snapshots that lie between the newest and the beginning.
-WITH_SNAPSHOTS = "3.9.4-snapshots"
-
-
-def run(*arguments):
-    return subprocess.run([binary(), "import", "zookeeper", *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT_S)
-
-
-def imported(source, server, *arguments):
-    """Imports into the data directory of a server that has not started."""
-    done = run(source, "--data-dir", server.directory / "data", *arguments)
-    equal(done.returncode, 0, done.stderr)
-    return done.stdout
 
 
 @pytest.fixture
@@ -42,10 +26,6 @@ def server(shards):
 def copy(tmp_path):
     """Makes a copy of a recording, which a test may change."""
     return lambda name: shutil.copytree(RECORDINGS / name, tmp_path / "source") / "version-2"
-
-
-def expected(name):
-    return json.loads((RECORDINGS / name / "expected.json").read_text())
 
 
 def check(server, expect, tree=None):
@@ -93,7 +73,7 @@ def test_the_data_are_those_of_any_server(server):
 
 
 def test_what_is_there_is_reported_and_nothing_written(tmp_path):
-    done = run(RECORDINGS / "3.9.4", "--dry-run")
+    done = run_import(RECORDINGS / "3.9.4", "--dry-run")
     equal(done.returncode, 0, done.stderr)
     assert done.stdout.endswith("nothing was written: this was a dry run\n"), done.stdout
     for part in ("snapshot.0\n", "log           32 transactions of 1 files", "31 compared, all equal", "sessions      1", "3 ephemerals"):
@@ -130,7 +110,7 @@ def test_a_damaged_transaction_is_refused_with_its_place(copy, tmp_path):
     damaged = bytearray(log.read_bytes())
     damaged[40] ^= 1
     log.write_bytes(damaged)
-    done = run(log.parent.parent, "--data-dir", tmp_path / "new")
+    done = run_import(log.parent.parent, "--data-dir", tmp_path / "new")
     equal((done.returncode, done.stdout), (6, ""))
     equal(done.stderr, f"corral: nothing was written: {log}: a record that does not match its checksum at offset 16\n")
     assert not (tmp_path / "new").exists()
@@ -143,12 +123,12 @@ def test_missing_transactions_are_refused_unless_forced(copy, tmp_path):
             snapshot.unlink()
     sorted(source.glob("log.*"), key=lambda path: int(path.suffix[1:], 16))[1].unlink()
     arguments = (source.parent, "--data-dir", tmp_path / "new")
-    done = run(*arguments)
+    done = run_import(*arguments)
     equal(done.returncode, 6)
     assert re.search("zxid 0x[0-9a-f]+ follows 0x[0-9a-f]+: transactions are missing\n", done.stderr), done.stderr
     assert done.stderr.endswith("or import this state with --force\n"), done.stderr
     assert not (tmp_path / "new").exists()
-    done = run(*arguments, "--force")
+    done = run_import(*arguments, "--force")
     equal(done.returncode, 0, done.stderr)
 
 
@@ -157,10 +137,10 @@ def test_a_directory_with_data_is_not_touched(server):
     with server.client() as client:
         client.create("/mine")
     target = server.directory / "data"
-    done = run(RECORDINGS / "3.9.4", "--data-dir", target)
+    done = run_import(RECORDINGS / "3.9.4", "--data-dir", target)
     equal(done.returncode, 4, "it is in use")
     server.stop()
-    done = run(RECORDINGS / "3.9.4", "--data-dir", target)
+    done = run_import(RECORDINGS / "3.9.4", "--data-dir", target)
     equal(done.returncode, 5)
     assert "holds data" in done.stderr and "choose another" in done.stderr, done.stderr
     server.start()
@@ -173,7 +153,7 @@ def test_half_an_import_serves_nobody_and_is_done_again(server):
     imported(RECORDINGS / "3.9.4", server)
     target = server.directory / "data"
     (target / "OWNER").write_text("import\n")
-    ended = subprocess.run([binary(), "serve", "--data-dir", target], capture_output=True, text=True, timeout=LIMIT_S)
+    ended = command("serve", "--data-dir", target)
     equal(ended.returncode, 5)
     assert "an import into it did not finish: run `corral import` again" in ended.stdout + ended.stderr, ended
     imported(RECORDINGS / WITH_SNAPSHOTS, server)
@@ -192,6 +172,6 @@ def test_half_an_import_serves_nobody_and_is_done_again(server):
 )
 def test_mistakes_are_explained(arguments, code, sentence, tmp_path):
     arguments = [str(argument).format(tmp=tmp_path) for argument in arguments]
-    done = run(*arguments, *(() if code == 2 else ("--dry-run",)))
+    done = run_import(*arguments, *(() if code == 2 else ("--dry-run",)))
     equal(done.returncode, code, done.stderr)
     assert sentence.format(tmp=tmp_path) in done.stderr, done.stderr

@@ -1,7 +1,7 @@
 //! The files of an Apache ZooKeeper server, read as ZooKeeper reads them (protocol chapter 30).
 //!
 //! [`directory::Source`] finds the snapshots and the transaction logs of a stopped server, and [`directory::Source::load`] replays them
-//! into a [`tree::Tree`]. Nothing is written. Damage is reported with file and offset.
+//! into a [`tree::Tree`]. Nothing is written there. Damage is reported with file and offset. [`export::write`] makes a snapshot for ZooKeeper.
 //!
 //! Versions 3.4 to 3.9 are read. Where this crate is stricter than ZooKeeper, `docs/migrate.md` says so.
 
@@ -10,6 +10,7 @@
 mod codec;
 pub mod directory;
 mod error;
+pub mod export;
 mod input;
 mod log;
 mod session;

@@ -13,7 +13,7 @@ const MAGIC: i32 = 0x5A4B_4C47;
 const HEADER_REST_BYTES: usize = 12;
 /// Behind each record.
 const END: u8 = b'B';
-/// The longest record that ZooKeeper reads by default (`jute.maxbuffer`). A longer one that the file does not hold is damage.
+/// The longest record that ZooKeeper reads by default (`jute.maxbuffer`). A longer one beyond the end of the file is damage.
 const RECORD_BYTES_MAX: u64 = 2 << 20;
 
 /// The records of a file, in order.

@@ -19,11 +19,11 @@ use crate::input::{Fault, Input};
 use crate::tree::Tree;
 
 /// `ZKSN`.
-const MAGIC: i32 = 0x5A4B_534E;
+pub(crate) const MAGIC: i32 = 0x5A4B_534E;
 /// Version and database id, which ZooKeeper does not look at.
 const HEADER_REST_BYTES: usize = 12;
 /// The ACL of a znode that is open to all.
-const OPEN: i64 = -1;
+pub(crate) const OPEN: i64 = -1;
 /// Znodes between two calls of `progress`.
 const PROGRESS_EVERY: u64 = 10_000;
 /// Digest and last zxid take 54 bytes, more if the digest is a text.

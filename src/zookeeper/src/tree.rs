@@ -70,6 +70,11 @@ impl Tree {
         self.nodes.iter()
     }
 
+    /// As [`Tree::nodes`]; the tree is given up.
+    pub fn into_nodes(self) -> impl Iterator<Item = (Text, Znode)> {
+        self.nodes.into_iter()
+    }
+
     /// Ids and timeouts in milliseconds of all sessions, with the paths of their ephemerals, sorted. In no order.
     pub fn sessions(&self) -> impl Iterator<Item = (i64, i32, impl Iterator<Item = &Text>)> {
         let paths = |id| self.ephemerals.get(id).into_iter().flatten();
