@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use corral_consensus::{Membership, NodeId};
+use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Membership, NodeId};
 use corral_core::ids::SessionId;
 use corral_core::limits::{
     EPHEMERALS_BYTES_MAX, EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
@@ -29,8 +29,9 @@ use crate::gauges::Stopwatch;
 use crate::node::recovery::{Purpose, open};
 use crate::runtime::clock::Clock;
 
-/// Log index and term of the snapshot: the log begins behind it. The first leader begins an epoch above that of the zxid.
-const PLACE: (u64, u64) = (1, 1);
+/// Log index and term of the snapshot. They are above those of a new ensemble, whose servers take a member there for one without
+/// data. The first leader begins an epoch above that of the zxid.
+const PLACE: (u64, u64) = (BOOTSTRAP_INDEX.0 + 1, BOOTSTRAP_TERM.0 + 1);
 
 /// Refuses what this server could not serve.
 ///
