@@ -108,16 +108,15 @@ fn tell(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Resu
     }
     let snapshot = report.snapshot.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string());
     out.line(&format!("snapshot      {snapshot}"))?;
-    let (files, all, ineffective) = (report.logs.len(), report.transactions, report.ineffective);
-    out.line(&format!(
-        "log           {all} transactions of {files} files, of which {ineffective} failed or were in the snapshot"
-    ))?;
+    let (all, files) = (count(report.transactions, "transaction"), count(report.logs.len() as u64, "file"));
+    let ineffective = report.ineffective;
+    out.line(&format!("log           {all} of {files}, of which {ineffective} failed or were in the snapshot"))?;
     for torn in &report.torn {
         out.line(&format!("torn end      {torn}: it was never acknowledged, and ZooKeeper drops it too"))?;
     }
     let compared = match report.digests {
         0 => "none in the files: versions before 3.6 keep none".to_owned(),
-        count => format!("{count} compared, {}", if report.differs { "and they differ" } else { "all equal" }),
+        digests => format!("{digests} compared, {}", if report.differs { "and they differ" } else { "all equal" }),
     };
     out.line(&format!("digests       {compared}"))?;
     out.line(&format!("last zxid     {}", tree.zxid()))?;
@@ -127,7 +126,7 @@ fn tell(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Resu
         "of these      {ephemerals} ephemerals, {containers} containers, {ttls} with a TTL, {quotas} quotas"
     ))?;
     out.line(&format!("sessions      {sessions}"))?;
-    out.line(&format!("ACLs          {acls} different ones"))?;
+    out.line(&format!("ACLs          {}", count(acls, "different one")))?;
     if report.ended_ephemerals > 0 {
         out.line(&format!("deleted       {} ephemerals of sessions that are gone", report.ended_ephemerals))?;
     }
@@ -135,6 +134,11 @@ fn tell(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Resu
         out.line(&format!("dropped       {} znodes without a parent", report.orphans))?;
     }
     report.doubts.iter().try_for_each(|doubt| out.line(&format!("doubt         {doubt}")).map(drop))
+}
+
+/// A number of things, in words.
+fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 fn tell_next(out: &mut Output, config: &Config, counts: &Counts, took: Duration) -> Result<(), Fault> {

@@ -29,8 +29,7 @@ use crate::gauges::Stopwatch;
 use crate::node::recovery::{Purpose, open};
 use crate::runtime::clock::Clock;
 
-/// Log index and term of the snapshot. They are above those of a new ensemble, whose servers take a member there for one without
-/// data. The first leader begins an epoch above that of the zxid.
+/// Log index and term of the snapshot. A member at those of a new ensemble would count as one without data. The first leader begins an epoch above that of the zxid.
 const PLACE: (u64, u64) = (BOOTSTRAP_INDEX.0 + 1, BOOTSTRAP_TERM.0 + 1);
 
 /// Refuses what this server could not serve.

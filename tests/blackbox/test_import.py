@@ -80,7 +80,7 @@ def test_what_is_there_is_reported_and_nothing_written(tmp_path):
     done = run_import(RECORDINGS / "3.9.4", "--dry-run")
     equal(done.returncode, 0, done.stderr)
     assert done.stdout.endswith("nothing was written: this was a dry run\n"), done.stdout
-    for part in ("snapshot.0\n", "log           32 transactions of 1 files", "31 compared, all equal", "sessions      1", "3 ephemerals"):
+    for part in ("snapshot.0\n", "log           32 transactions of 1 file, ", "31 compared, all equal", "sessions      1", "3 ephemerals"):
         assert part in done.stdout, (part, done.stdout)
     equal(list(tmp_path.iterdir()), [])
 
