@@ -148,7 +148,7 @@ fn rooms_know_only_what_is_below() {
         ("net", vec!["config", "exit", "gauges", "runtime"]),
         ("messages", vec!["net"]),
         ("actor", vec!["audit", "data", "exit", "gauges", "messages", "net", "runtime"]),
-        ("control", vec!["audit", "config", "exit", "gauges", "messages", "net", "runtime", "version"]),
+        ("control", vec!["audit", "config", "data", "exit", "gauges", "messages", "net", "runtime", "version"]),
         (
             "node",
             vec![

@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -108,6 +110,7 @@ pub(super) struct Client {
     /// Subject of its certificate, if it proved one.
     pub(super) subject: Option<Arc<str>>,
     permit: Arc<OnceLock<OwnedSemaphorePermit>>,
+    has_deadline: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -117,6 +120,11 @@ impl Client {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let is_cross_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "none" | "same-origin"));
         is_cross_site || self.is_local && text("host").is_some_and(|host| !is_this_host(host))
+    }
+
+    /// Its answer takes as long as it is read.
+    pub(super) fn has_no_deadline(&self) {
+        self.has_deadline.store(false, Ordering::Relaxed);
     }
 
     /// Keeps a permit until the connection ends.
@@ -179,15 +187,30 @@ impl Endpoint {
                 tokio::task::yield_now().await;
             }
             // An error ends this connection alone.
-            let connection = connection(stream, address, self.tls.clone(), router.clone());
-            open.push_back(tokio::spawn(timeout(self.connection_timeout, connection)).abort_handle());
+            let has_deadline = Arc::new(AtomicBool::new(true));
+            let connection = connection(stream, address, self.tls.clone(), router.clone(), Arc::clone(&has_deadline));
+            open.push_back(tokio::spawn(limited(self.connection_timeout, has_deadline, connection)).abort_handle());
         }
     }
 }
 
-async fn connection(stream: TcpStream, address: SocketAddr, tls: Option<EndpointTls>, router: Router) {
+/// Ends a connection after this time, unless its answer may take longer.
+async fn limited(limit: Duration, has_deadline: Arc<AtomicBool>, connection: impl Future<Output = ()>) {
+    let mut connection = pin!(connection);
+    if timeout(limit, &mut connection).await.is_err() && !has_deadline.load(Ordering::Relaxed) {
+        connection.await;
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: Option<EndpointTls>,
+    router: Router,
+    has_deadline: Arc<AtomicBool>,
+) {
     let is_local = stream.local_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback());
-    let mut client = Client { address, is_local, subject: None, permit: Arc::default() };
+    let mut client = Client { address, is_local, subject: None, permit: Arc::default(), has_deadline };
     let Some(EndpointTls { certificates, serves_plaintext }) = tls else {
         return request(stream, &client, router).await;
     };

@@ -126,7 +126,8 @@ def test_requests_of_other_sites_are_refused(server, path, headers):
     ("GET", "/commands/%ff", 400),
     ("GET", "/", 404),
     ("GET", "/etc/passwd", 404),
-    ("GET", "/commands/snapshot", 503),
+    ("POST", "/commands/snapshot", 405),
+    ("GET", "/commands/snapshot", 401),
     ("POST", "/commands/restore", 503),
 ])  # fmt: skip
 def test_other_methods_and_paths(server, method, path, status):

@@ -1,14 +1,19 @@
 """`corral export zookeeper`: the way back. With Java and ZooKeeper, real ones start from it."""
 
+import contextlib
+import shutil
+import threading
+
 import pytest
 
 from imports import scenario
 from imports.commands import SETTINGS, WITH_SNAPSHOTS, command, expected, imported, run_import
 from imports.record import RECORDINGS, Recorded
-from support import jute
+from support import http, jute
 from support import server as servers
 from support.expect import equal
 from support.server import Corral
+from support.wait import free_port, wait_until
 
 VERSIONS = ("3.9.4", "3.8.0")
 
@@ -89,3 +94,62 @@ def test_mistakes_are_explained(server, tmp_path):
     equal(sorted(path.name for path in tmp_path.iterdir()), ["out"])
     done = run_import(tmp_path / "out", "--data-dir", tmp_path / "new")
     equal(done.returncode, 6, "a file of one byte is no snapshot")
+
+
+def test_a_server_that_runs_sends_its_state(server, tmp_path):
+    """While a client writes. What was acknowledged before is there, and the snapshot is that of one zxid."""
+    token, port = tmp_path / "token", free_port()
+    token.write_text("0123456789abcdef\n")
+    token.chmod(0o600)
+    server.settings |= {"admin.enabled": "true", "admin.http_addr": f"127.0.0.1:{port}", "admin.token_file": f'"{token}"'}
+    server.start()
+    url, proof = f"http://127.0.0.1:{port}/commands/snapshot", {"Authorization": "Bearer 0123456789abcdef"}
+    wait_until(lambda: reaches(url), "it listens")
+    equal(http.ask(url).status, 401)
+    stop, written = threading.Event(), []
+
+    def write():
+        with server.client() as client:
+            while not stop.is_set():
+                written.append(client.create("/since/n-", b"x", jute.SEQUENTIAL))
+
+    with contextlib.ExitStack() as stack:
+        thread = threading.Thread(target=write)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(stop.set)
+        wait_until(lambda: len(written) > 20, "it is written")
+        for number in range(3):
+            before = list(written)
+            answer = http.ask(url, headers=proof)
+            equal((answer.status, answer.headers["Content-Type"]), (200, "application/octet-stream"), answer.text[:200])
+            equal(int(answer.headers["snapshot_size"]), len(answer.body))
+            zxid = int(answer.headers["last_zxid"], 16)
+            out = tmp_path / f"out{number}/version-2"
+            out.mkdir(parents=True)
+            (out / f"snapshot.{zxid:x}").write_bytes(answer.body)
+            done = run_import(out.parent, "--data-dir", tmp_path / f"data{number}")
+            equal(done.returncode, 0, done.stderr)
+            assert "digests       1 compared, all equal" in done.stdout and f"last zxid     {zxid:#x}\n" in done.stdout, done.stdout
+            equal(set(before) - created(tmp_path / f"data{number}"), set(), "what was acknowledged")
+    short = http.ask(url + "?streaming=false", headers=proof)
+    equal((short.status, short.json()), (200, {"command": "snapshot", "error": None}))
+    assert int(short.headers["last_zxid"], 16) >= zxid
+
+
+def reaches(url):
+    try:
+        return http.ask(url)
+    except OSError:
+        return None
+
+
+def created(data_dir):
+    """The znodes below /since of a data directory."""
+    server = Corral()
+    shutil.copytree(data_dir, server.directory / "data")
+    try:
+        with server.start().client() as client:
+            return {f"/since/{name}" for name in client.children("/since")}
+    finally:
+        server.dispose()

@@ -8,7 +8,11 @@ from urllib.request import Request, urlopen
 LIMIT_S = 60
 
 
-class Answer(namedtuple("Answer", "status headers text")):
+class Answer(namedtuple("Answer", "status headers body")):
+    @property
+    def text(self):
+        return self.body.decode(errors="replace")
+
     def json(self):
         return json.loads(self.text)
 
@@ -18,7 +22,7 @@ def ask(url, method="GET", headers=None, context=None):
     request = Request(url, data=b"" if method == "POST" else None, headers=headers or {}, method=method)
     try:
         with urlopen(request, timeout=LIMIT_S, context=context) as answer:
-            return Answer(answer.status, answer.headers, answer.read().decode(errors="replace"))
+            return Answer(answer.status, answer.headers, answer.read())
     except HTTPError as refused:
         with refused:
-            return Answer(refused.code, refused.headers, refused.read().decode(errors="replace"))
+            return Answer(refused.code, refused.headers, refused.read())

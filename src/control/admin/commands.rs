@@ -15,6 +15,9 @@ use super::json::{Fields, object};
 /// Not in ZooKeeper 3.9. Its answer is made with its argument.
 pub(super) const SHED: &str = "shed_connections";
 
+/// Sends all data.
+pub(super) const SNAPSHOT: &str = "snapshot";
+
 /// A command.
 pub(super) struct Command {
     /// The primary name, and further ones.
@@ -33,6 +36,8 @@ pub(super) enum Kind {
     Shows,
     /// Resets counters, or sets the trace mask.
     Changes,
+    /// Sends all data.
+    Reveals,
     /// This version does not have it.
     Absent,
 }
@@ -80,7 +85,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows(&["server_stats", "srvr"], Srvr, server_stats),
     Command { needs_serving: false, fields: trace_mask, ..changes(&["set_trace_mask", "stmk"], Stmk) },
     changes(&[SHED, "shed"], Srvr),
-    absent(&["snapshot", "snap"]),
+    Command { kind: Kind::Reveals, ..always(&[SNAPSHOT, "snap"], Srvr, nothing) },
     changes(&["stat_reset", "srst"], Srst),
     shows(&["stats", "stat"], Stat, stats),
     always(&["system_properties", "sysp"], Conf, system_properties),

@@ -6,8 +6,10 @@
 mod commands;
 mod json;
 pub(crate) mod proof;
+mod snapshot;
 mod top;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -23,6 +25,7 @@ use tokio::sync::Semaphore;
 use self::commands::{COMMANDS, Command, Kind, SHED, failed};
 use self::json::object;
 use self::proof::{Denied, Proofs};
+use self::snapshot::Snapshots;
 use super::http::{self, Client};
 use crate::config::Config;
 use crate::config::digests::hash;
@@ -40,6 +43,8 @@ pub(crate) struct Settings {
     /// Whether commands that change something are carried out.
     pub(crate) allow_changes: bool,
     pub(crate) proofs: Proofs,
+    /// Directory of the snapshots.
+    pub(crate) data_dir: PathBuf,
 }
 
 impl Settings {
@@ -60,7 +65,12 @@ impl Settings {
             let path = admin.token_file.display();
             Fault::new(ExitCode::Config, format!("admin.token_file: {path}: {sentence}"))
         })?;
-        Ok(Settings { command_url: admin.command_url.0.clone(), allow_changes: admin.allow_changes, proofs })
+        Ok(Settings {
+            command_url: admin.command_url.0.clone(),
+            allow_changes: admin.allow_changes,
+            proofs,
+            data_dir: config.server.data_dir.clone(),
+        })
     }
 }
 
@@ -70,13 +80,15 @@ struct Admin {
     /// Permits of long answers.
     long: Arc<Semaphore>,
     denied: Mutex<Complaint>,
+    snapshots: Snapshots,
 }
 
 /// The commands, metrics and probes.
 pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>) -> Router {
     let url = settings.command_url.clone();
     let (long, denied) = (Arc::new(Semaphore::new(LONG_MAX)), Mutex::default());
-    let admin = Arc::new(Admin { settings, control: control.clone(), long, denied });
+    let snapshots = Snapshots::new(settings.data_dir.clone());
+    let admin = Arc::new(Admin { settings, control: control.clone(), long, denied, snapshots });
     Router::new()
         .route(&url, get(list))
         .route(&format!("{url}/"), get(list))
@@ -109,18 +121,23 @@ async fn command(
         Err(error) => return json(StatusCode::OK, failed(command.name(), &error)),
     };
     let fault = match command.kind {
-        Kind::Shows if method == Method::POST => {
+        Kind::Shows | Kind::Reveals if method == Method::POST => {
             Some((StatusCode::METHOD_NOT_ALLOWED, "the command shows something; send GET".to_owned()))
         }
         Kind::Shows => None,
         Kind::Changes if method == Method::HEAD => {
             Some((StatusCode::METHOD_NOT_ALLOWED, "the command changes something; send GET or POST".to_owned()))
         }
-        Kind::Changes => admin.deny(command, &client, &headers),
+        Kind::Changes => admin.deny_change(command, &client, &headers),
+        Kind::Reveals => admin.deny(command, &client, &headers),
         Kind::Absent => Some((StatusCode::SERVICE_UNAVAILABLE, "this version does not offer the command".to_owned())),
     };
     if let Some((code, error)) = fault {
         return json(code, failed(command.name(), &error));
+    }
+    if command.kind == Kind::Reveals {
+        let streams = query(&uri, "streaming").is_none_or(|value| value.eq_ignore_ascii_case("true"));
+        return admin.snapshots.answer(&admin.control, &client, streams).await;
     }
     admin.carry_out(command, &client, argument).await
 }
@@ -135,11 +152,16 @@ async fn loads(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
 
 impl Admin {
     /// Why a client may not change something; `None` if it may.
-    fn deny(&self, command: &Command, client: &Client, headers: &HeaderMap) -> Option<(StatusCode, String)> {
+    fn deny_change(&self, command: &Command, client: &Client, headers: &HeaderMap) -> Option<(StatusCode, String)> {
         if !self.settings.allow_changes {
             let error = "the command changes something, and that is off; set admin.allow_changes = true";
             return Some((StatusCode::FORBIDDEN, error.to_owned()));
         }
+        self.deny(command, client, headers)
+    }
+
+    /// Why a client has not proven that it may use a command; `None` if it has.
+    fn deny(&self, command: &Command, client: &Client, headers: &HeaderMap) -> Option<(StatusCode, String)> {
         let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let (name, address) = (command.name(), client.address);
         match self.settings.proofs.accept(authorization, client.subject.as_deref()) {

@@ -27,8 +27,7 @@ pub fn file_name(zxid: Zxid) -> String {
 
 /// Writes tree and sessions. `progress` is given the number of znodes so far.
 ///
-/// The bytes are those of ZooKeeper 3.6 and later, with a digest. Earlier versions do not read what follows the first seal. The last
-/// zxid is that of the file's name.
+/// The bytes are those of ZooKeeper 3.9, with digest and last zxid. Earlier versions do not read beyond the seal that they know.
 ///
 /// # Errors
 /// Those of `to`, and a tree without the digest that was kept with it.
@@ -69,6 +68,8 @@ pub fn write<W: Write>(view: &View, sessions: &SessionTable, to: W, progress: &m
         writer.u32(DIGEST_VERSION);
         writer.i64(digest.cast_signed());
     })?;
+    out.seal()?;
+    out.put(|writer| writer.i64(view.zxid().0.cast_signed()))?;
     out.seal()?;
     out.finish()
 }
