@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use clap::Args;
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Request, Uri};
+use hyper::{HeaderMap, Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::exit::{ExitCode, Fault};
@@ -25,6 +26,8 @@ use crate::net::tls::outgoing;
 /// Of an answer.
 const BODY_BYTES_MAX: usize = 64 << 10;
 const PORT: u16 = 8080;
+/// A large answer may have to be prepared.
+const PREPARED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Status and text.
 pub(super) type Answer = (u16, String);
@@ -52,20 +55,8 @@ impl Server {
     /// # Errors
     /// A `Config` fault if the arguments cannot be used.
     pub(super) fn ask(&self, paths: &[&str]) -> Result<(String, Result<Vec<Answer>, String>), Fault> {
-        let usage = |sentence: String| Fault::new(ExitCode::Config, sentence);
-        let target = Target::parse(&self.server).map_err(usage)?;
-        let tls = if target.is_https {
-            let remedy = || "https needs --ca FILE, the authorities of the server's certificate".to_owned();
-            let ca = self.ca.as_deref().ok_or_else(remedy).map_err(usage)?;
-            Some(Arc::new(outgoing(ca, self.cert.as_deref()).map_err(usage)?))
-        } else if self.ca.is_some() {
-            return Err(usage(format!("--ca is for https; give https://{}", self.server)));
-        } else {
-            None
-        };
-        let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let seconds = self.timeout;
+        let (target, tls) = self.target()?;
+        let (runtime, seconds) = (runtime()?, self.timeout);
         let all = async {
             let mut answers = Vec::new();
             for path in paths {
@@ -78,6 +69,50 @@ impl Server {
         runtime.shutdown_background();
         Ok((target.shown(), answers.unwrap_or_else(|_| Err(format!("no answer within {seconds} s")))))
     }
+
+    /// Sends a GET with an `Authorization` header, and gives the answer to `take`: its headers, and then each part of its body. Another
+    /// status than 200 is an error, with the text of the body.
+    ///
+    /// # Errors
+    /// If the arguments cannot be used, the server does not answer, or sends nothing for the time-out, or `take` fails.
+    pub(super) fn fetch(
+        &self,
+        path: &str,
+        authorization: &str,
+        take: &mut dyn FnMut(Part<'_>) -> Result<(), String>,
+    ) -> Result<(), Fault> {
+        let (target, tls) = self.target()?;
+        let (runtime, limit) = (runtime()?, Duration::from_secs(self.timeout));
+        let fetched = runtime.block_on(fetch(&target, tls, (path, authorization), limit, take));
+        runtime.shutdown_background();
+        fetched.map_err(|reason| Fault::new(ExitCode::Internal, format!("{}: {reason}", target.shown())))
+    }
+
+    fn target(&self) -> Result<(Target, Option<Arc<rustls::ClientConfig>>), Fault> {
+        let usage = |sentence: String| Fault::new(ExitCode::Config, sentence);
+        let target = Target::parse(&self.server).map_err(usage)?;
+        let tls = if target.is_https {
+            let remedy = || "https needs --ca FILE, the authorities of the server's certificate".to_owned();
+            let ca = self.ca.as_deref().ok_or_else(remedy).map_err(usage)?;
+            Some(Arc::new(outgoing(ca, self.cert.as_deref()).map_err(usage)?))
+        } else if self.ca.is_some() {
+            return Err(usage(format!("--ca is for https; give https://{}", self.server)));
+        } else {
+            None
+        };
+        Ok((target, tls))
+    }
+}
+
+/// A part of an answer.
+pub(super) enum Part<'a> {
+    Headers(&'a HeaderMap),
+    Body(&'a [u8]),
+}
+
+fn runtime() -> Result<runtime::Runtime, Fault> {
+    let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
+    runtime::Builder::new_current_thread().enable_all().build().map_err(failed)
 }
 
 /// Where a server is asked.
@@ -120,36 +155,75 @@ impl Target {
 }
 
 async fn ask(target: &Target, tls: Option<Arc<rustls::ClientConfig>>, path: &str) -> Result<Answer, String> {
+    let response = respond(target, tls, (path, "")).await?;
+    let status = response.status().as_u16();
+    Ok((status, text(response.into_body()).await?))
+}
+
+async fn text(body: Incoming) -> Result<String, String> {
+    let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| format!("the answer is not whole: {error}"))?.to_bytes();
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+async fn fetch(
+    target: &Target,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    request: (&str, &str),
+    limit: Duration,
+    take: &mut dyn FnMut(Part<'_>) -> Result<(), String>,
+) -> Result<(), String> {
+    let late = |_| format!("no answer within {} s", PREPARED_WITHIN.as_secs());
+    let response = timeout(PREPARED_WITHIN, respond(target, tls, request)).await.map_err(late)??;
+    let silent = |_| format!("nothing came for {} s", limit.as_secs());
+    let status = response.status().as_u16();
+    if status != 200 {
+        return Err(format!("status {status}: {}", text(response.into_body()).await?.trim()));
+    }
+    take(Part::Headers(response.headers()))?;
+    let mut body = response.into_body();
+    while let Some(frame) = timeout(limit, body.frame()).await.map_err(silent)? {
+        let frame = frame.map_err(|error| format!("the answer is not whole: {error}"))?;
+        frame.data_ref().map_or(Ok(()), |bytes| take(Part::Body(bytes)))?;
+    }
+    Ok(())
+}
+
+/// Path and `Authorization` header of a request, its answer's head.
+async fn respond(
+    target: &Target,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    wanted: (&str, &str),
+) -> Result<Response<Incoming>, String> {
     let stream = TcpStream::connect((target.host.as_str(), target.port))
         .await
         .map_err(|error| format!("not reached: {error}; start the server, or give its admin.http_addr"))?;
-    let Some(config) = tls else { return request(stream, target, path).await };
+    let Some(config) = tls else { return request(stream, target, wanted).await };
     let name =
         ServerName::try_from(target.host.clone()).map_err(|_| "the host is no name of a certificate".to_owned())?;
     let failed = |error: std::io::Error| format!("TLS failed: {error}; check --ca, --cert and the server's admin.tls");
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
-    request(stream, target, path).await
+    request(stream, target, wanted).await
 }
 
 async fn request(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     target: &Target,
-    path: &str,
-) -> Result<Answer, String> {
+    (path, authorization): (&str, &str),
+) -> Result<Response<Incoming>, String> {
     let failed = |error: hyper::Error| {
         let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
         format!("no answer by HTTP: {cause}; check the address, https, and --cert if the server asks for certificates")
     };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let connection = tokio::spawn(connection);
-    let request = Request::get(path).header("host", target.shown()).body(Empty::<Bytes>::new());
+    tokio::spawn(connection);
+    let mut request = Request::get(path).header("host", target.shown());
+    if !authorization.is_empty() {
+        request = request.header("authorization", authorization);
+    }
+    let request = request.body(Empty::<Bytes>::new());
     let request = request.map_err(|error| format!("the request cannot be made: {error}"))?;
-    let response = sender.send_request(request).await.map_err(failed)?;
-    let status = response.status().as_u16();
-    let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| format!("the answer is not whole: {error}"))?.to_bytes();
-    connection.abort();
-    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    sender.send_request(request).await.map_err(failed)
 }
 
 #[cfg(test)]

@@ -19,8 +19,10 @@ mod rescue;
 mod security;
 mod serve;
 mod snapshot;
+mod snapshot_get;
 mod top;
 mod version;
+mod zookeeper_dir;
 
 use std::io::{self, Write as _};
 
@@ -108,6 +110,14 @@ Examples:
   corral export zookeeper /tmp/zk --data-dir data                    then dataDir=/tmp/zk in the zoo.cfg
   corral export zookeeper /tmp/zk --config /etc/corral/corral.toml   of a server of an ensemble";
 
+const GET_EXAMPLES: &str = "\
+The server needs admin.token_file, and the file given here holds one of its tokens.
+
+Examples:
+  corral snapshot get --token-file token --out backup            of the server of this host
+  corral snapshot get 10.0.0.1:8080 --token-file token --out backup
+  corral import zookeeper backup --data-dir data                 make a data directory of it";
+
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   corral snapshot inspect data                          all snapshots of a data directory
@@ -183,6 +193,9 @@ enum SnapshotCommand {
     /// Check a snapshot file, or all of a data directory, and print header, sections and checksums
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(snapshot::Arguments),
+    /// Take the present state of a running server, as a snapshot that ZooKeeper and `corral import` read
+    #[command(after_help = GET_EXAMPLES)]
+    Get(snapshot_get::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -209,6 +222,7 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Export(ExportCommand::ZooKeeper(arguments)) => export::run(&arguments),
         Command::Import(ImportCommand::ZooKeeper(arguments)) => import::run(&arguments),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
+        Command::Snapshot(SnapshotCommand::Get(arguments)) => snapshot_get::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
         Command::Rescue(arguments) => rescue::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
