@@ -213,7 +213,13 @@ impl Replay {
         loop {
             let (offset, bytes) = match file.next()? {
                 Next::Record(offset, bytes) => (offset, bytes),
-                Next::End => return Ok(()),
+                Next::End(offset) => {
+                    if let Some(whole) = file.whole_record_behind(offset)? {
+                        let path = path.display();
+                        self.report.doubt(format!("{path}: the log ends at offset {offset}, and goes on at offset {whole}"));
+                    }
+                    return Ok(());
+                }
                 Next::Torn(offset) => {
                     let place =
                         format!("{}: a transaction that was not written whole at offset {offset}", path.display());

@@ -29,8 +29,8 @@ pub(crate) struct LogFile {
 pub(crate) enum Next<'a> {
     /// A record, and its offset.
     Record(u64, &'a [u8]),
-    /// The end of the file, or the zeros that ZooKeeper allocates ahead.
-    End,
+    /// The end of the file, or the zeros that ZooKeeper allocates ahead, from this offset on.
+    End(u64),
     /// A record that was not written whole, at this offset.
     Torn(u64),
 }
@@ -64,7 +64,7 @@ impl LogFile {
         let rest = self.file_bytes.saturating_sub(offset);
         let (checksum, length) = match self.input.long().and_then(|checksum| Ok((checksum, self.input.int()?))) {
             Ok(head) => head,
-            Err(Fault::End) if rest == 0 => return Ok(Next::End),
+            Err(Fault::End) if rest == 0 => return Ok(Next::End(offset)),
             Err(Fault::End) => return Ok(Next::Torn(offset)),
             Err(fault) => return Err(self.input.fault(offset, fault)),
         };
@@ -72,7 +72,7 @@ impl LogFile {
             return Err(self.input.damaged(offset, format!("a record of {length} bytes")));
         };
         if length == 0 {
-            return Ok(if checksum == 0 { Next::End } else { Next::Torn(offset) });
+            return Ok(if checksum == 0 { Next::End(offset) } else { Next::Torn(offset) });
         }
         if length > self.file_bytes.saturating_sub(self.input.offset()) {
             return if length <= RECORD_BYTES_MAX {
@@ -93,20 +93,23 @@ impl LogFile {
         Ok(Next::Record(offset, &self.record))
     }
 
-    /// The offset of a whole record behind a torn one: a write that a power cut interrupted leaves none as a rule, damage does.
+    /// The offset of a whole record behind the end, or behind a torn one. As a rule only damage leaves one.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn whole_record_behind(&self, torn: u64) -> Result<Option<u64>, SourceError> {
+    pub(crate) fn whole_record_behind(&self, end: u64) -> Result<Option<u64>, SourceError> {
         let read = || {
             let mut file = File::open(&self.path)?;
-            file.seek(SeekFrom::Start(torn))?;
+            file.seek(SeekFrom::Start(end))?;
             let mut rest = Vec::new();
-            file.read_to_end(&mut rest).map(|_| rest)
+            file.read_to_end(&mut rest)?;
+            let zeros = rest.iter().rev().take_while(|byte| **byte == 0).count();
+            rest.truncate(rest.len() - zeros);
+            Ok(rest)
         };
         let rest = read().map_err(|error| SourceError::Io { file: self.path.clone(), error })?;
         let found = (1..rest.len()).find(|at| is_record(&rest[*at..]));
-        Ok(found.map(|at| torn + at as u64))
+        Ok(found.map(|at| end + at as u64))
     }
 }
 

@@ -78,6 +78,20 @@ fn every_byte_that_is_changed_is_noticed_or_means_nothing() {
     }
 }
 
+/// As a lost page reads. Zeros up to the end are a log that ends there.
+#[test]
+fn every_run_of_zeros_is_noticed_or_means_nothing() {
+    for name in ["3.9.4", "3.9.4-snapshots"] {
+        each_file_of(name, |whole, file, bytes| {
+            for begin in (0..bytes.len().saturating_sub(300)).step_by(5) {
+                let mut changed = bytes.to_vec();
+                changed[begin..begin + 120].fill(0);
+                judge(whole, file, &changed, &format!("zeros at {begin}"));
+            }
+        });
+    }
+}
+
 #[test]
 fn every_cut_is_noticed_or_means_nothing() {
     for name in ["3.9.4", "3.9.4-gz", "3.9.4-last-zxid"] {
