@@ -1,16 +1,18 @@
 //! `corral import zookeeper`: makes a data directory from the files of a ZooKeeper server. The main thread only.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use corral_zookeeper::SourceError;
 use corral_zookeeper::directory::{Loaded, Progress, Report, Source};
+use corral_zookeeper::servable;
 use corral_zookeeper::tree::{Counts, Tree};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressFinish};
 
 use crate::cli::output::{Output, plain};
 use crate::config::{self, Config, Override};
+use crate::data::owner;
 use crate::exit::{ExitCode, Fault};
 use crate::node::import;
 
@@ -53,16 +55,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let config = arguments.load_config()?;
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     bar.enable_steady_tick(TICK);
+    arguments.check_target(&config)?;
     let source = Source::open(&arguments.source, arguments.log_dir.as_deref()).map_err(unreadable)?;
-    let Loaded { tree, report } = source.load(&mut |progress| bar.set_message(text(progress))).map_err(unreadable)?;
+    let read = source.load(&mut |progress| bar.set_message(text(progress))).map_err(unreadable)?;
+    let Loaded { tree, mut report } = read;
+    if let Some(process) = source.server() {
+        report.doubt(format!("process {process} has the log open: stop the ZooKeeper server first"));
+    }
     bar.set_message("checking the state");
-    import::check(&tree)?;
+    servable::check(&tree).map_err(|error| Fault { code: ExitCode::DataDirForeign, ..unreadable(error) })?;
     let mut out = Output::new();
     let counts = tree.counts();
-    bar.suspend(|| tell(&mut out, &tree, &counts, &report))?;
+    bar.suspend(|| tell(&mut out, &tree, &counts, &report).and_then(|()| out.finish()))?;
     if !report.doubts.is_empty() && !arguments.force {
-        out.finish()?;
-        let mut sentence = String::from("nothing was written, because transactions may be missing:");
+        let mut sentence = String::from("nothing was written, because of doubts:");
         report.doubts.iter().for_each(|doubt| sentence.extend(["\n", doubt]));
         sentence.push_str("\nread the files of another server of the ensemble, or import this state with --force");
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
@@ -73,8 +79,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     }
     bar.set_message("writing");
     import::write(&config, tree)?;
+    source.check_unchanged().map_err(|error| {
+        let directory = config.server.data_dir.display();
+        Fault::new(ExitCode::DataDamaged, format!("{error}; empty {directory}, and import again"))
+    })?;
     bar.finish_and_clear();
-    tell_next(&mut out, &config, &counts, started.elapsed())?;
+    arguments.tell_next(&mut out, &config, &counts, started.elapsed())?;
     out.finish()
 }
 
@@ -85,6 +95,53 @@ impl Arguments {
         overrides.extend(directory.map(|directory| Override::text("--data-dir", "server.data_dir", directory)));
         Ok(config::load(self.config.as_deref(), &overrides)?.config)
     }
+
+    /// The directories that are to be written are new, and apart from those that are read.
+    fn check_target(&self, config: &Config) -> Result<(), Fault> {
+        if self.dry_run {
+            return Ok(());
+        }
+        for target in [&config.server.data_dir, &config.server.log_dir] {
+            for source in [Some(&self.source), self.log_dir.as_ref()].into_iter().flatten() {
+                if whole(target).starts_with(whole(source)) {
+                    let (target, source) = (target.display(), source.display());
+                    let sentence =
+                        format!("{target} lies in {source}, which is read and not written: choose another directory");
+                    return Err(Fault::new(ExitCode::DataDirForeign, sentence));
+                }
+            }
+            owner::check_new(target)?;
+        }
+        Ok(())
+    }
+
+    fn tell_next(&self, out: &mut Output, config: &Config, counts: &Counts, took: Duration) -> Result<(), Fault> {
+        let directory = config.server.data_dir.display();
+        out.line(&format!("imported into {directory}: {} znodes in {:.1} s", counts.znodes, took.as_secs_f64()))?;
+        let file = self.config.as_ref().map_or_else(String::new, |file| format!(" --config {}", file.display()));
+        let given = self.data_dir.as_ref().map_or_else(String::new, |directory| format!(" --data-dir {directory}"));
+        out.line(&format!("next: corral serve{file}{given}"))?;
+        if config.own_member().is_some() {
+            out.line(
+                "it is the only voter: start the others with empty data directories, they receive all data and become voters. \
+                 Import on this server alone: a second import on another server replaces this one and its later writes",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Without links and `..`, as far as it is there.
+fn whole(path: &Path) -> PathBuf {
+    let mut missing = Vec::new();
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for above in absolute.ancestors() {
+        if let Ok(found) = above.canonicalize() {
+            return missing.iter().rev().fold(found, |path, name| path.join(name));
+        }
+        missing.extend(above.file_name());
+    }
+    absolute
 }
 
 fn unreadable(error: SourceError) -> Fault {
@@ -106,16 +163,17 @@ fn tell(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Resu
     for damaged in &report.damaged_snapshots {
         out.line(&format!("damaged snapshot passed over: {}", plain(damaged)))?;
     }
-    let snapshot = report.snapshot.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string());
+    let snapshot =
+        report.snapshot.as_ref().map_or_else(|| "none".to_owned(), |path| plain(&path.display().to_string()));
     out.line(&format!("snapshot      {snapshot}"))?;
     let (all, files) = (count(report.transactions, "transaction"), count(report.logs.len() as u64, "file"));
     let ineffective = report.ineffective;
     out.line(&format!("log           {all} of {files}, of which {ineffective} failed or were in the snapshot"))?;
     for torn in &report.torn {
-        out.line(&format!("torn end      {torn}: it was never acknowledged, and ZooKeeper drops it too"))?;
+        out.line(&format!("torn end      {}; it was never acknowledged", plain(torn)))?;
     }
     let compared = match report.digests {
-        0 => "none in the files: versions before 3.6 keep none".to_owned(),
+        0 => "none in the files".to_owned(),
         digests => format!("{digests} compared, {}", if report.differs { "and they differ" } else { "all equal" }),
     };
     out.line(&format!("digests       {compared}"))?;
@@ -133,24 +191,10 @@ fn tell(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Resu
     if report.orphans > 0 {
         out.line(&format!("dropped       {} znodes without a parent", report.orphans))?;
     }
-    report.doubts.iter().try_for_each(|doubt| out.line(&format!("doubt         {doubt}")).map(drop))
+    report.doubts.iter().try_for_each(|doubt| out.line(&format!("doubt         {}", plain(doubt))).map(drop))
 }
 
 /// A number of things, in words.
 fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
-}
-
-fn tell_next(out: &mut Output, config: &Config, counts: &Counts, took: Duration) -> Result<(), Fault> {
-    let directory = config.server.data_dir.display();
-    out.line(&format!("imported into {directory}: {} znodes in {:.1} s", counts.znodes, took.as_secs_f64()))?;
-    match config.own_member() {
-        None => out.line(&format!("next: corral serve --data-dir {directory}"))?,
-        Some(own) => out.line(&format!(
-            "next: start server {}, which is the only voter; then start the others with empty data directories: they receive all \
-             data and become voters",
-            own.id
-        ))?,
-    };
-    Ok(())
 }

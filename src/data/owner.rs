@@ -3,9 +3,10 @@
 //! Start and rescue, before any actor runs. What a server has promised to others is kept under its id: its data
 //! directory in the hands of another server would break those promises, so a start that finds another name ends.
 
-use std::fs::File;
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read as _};
-use std::path::Display;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Display, Path};
 
 use corral_storage::{Disk as _, MmapDisk};
 
@@ -17,6 +18,10 @@ use corral_peer::ClusterName;
 const NAME: &str = "OWNER";
 /// Its content while an import into the directory is not complete.
 const UNFINISHED: &str = "import\n";
+/// Beginnings of the names of files that an import writes.
+const OWN: [&str; 4] = ["image-", "log-", "spare-", "DURABLE"];
+/// Of a data directory: for its owner alone.
+const DIRECTORY_MODE: u32 = 0o700;
 /// Files that an empty data directory may hold.
 const EMPTY: [&str; 5] = ["FORMAT", "LOCK", "initialize", "lost+found", "myid"];
 /// Bytes that are read of it; what this program writes is shorter.
@@ -68,6 +73,49 @@ pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
     Err(Fault::new(ExitCode::DataDirForeign, sentence))
 }
 
+/// Checks, before anything is read, that an import may write here.
+///
+/// # Errors
+/// When the directory holds data.
+pub(crate) fn check_new(directory: &Path) -> Result<(), Fault> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    names.sort_unstable();
+    if names.iter().any(|name| name == NAME)
+        && fs::read(directory.join(NAME)).is_ok_and(|text| text == UNFINISHED.as_bytes())
+    {
+        return Ok(());
+    }
+    names.iter().find(|name| !EMPTY.contains(&&***name)).map_or(Ok(()), |found| Err(holds_others(directory, found)))
+}
+
+/// Makes the directory, and notes in it that an import begins, before anything else is there.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn announce_import(directory: &Path) -> Result<(), Fault> {
+    let write = || {
+        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+        fs::write(directory.join(NAME), UNFINISHED)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|error| {
+        let sentence = format!("{}: cannot be written: {error}", directory.display());
+        Fault::new(ExitCode::StorageUnavailable, sentence)
+    })
+}
+
+fn holds_others(directory: &Path, found: &str) -> Fault {
+    let sentence = format!(
+        "{}: holds data ({found}): an import makes a new data directory, choose another, or empty it if an import was interrupted",
+        directory.display()
+    );
+    Fault::new(ExitCode::DataDirForeign, sentence)
+}
+
 /// Notes that an import into the directory begins. Files of an unfinished one are removed.
 ///
 /// # Errors
@@ -80,11 +128,10 @@ pub(crate) fn begin_import(disk: &MmapDisk) -> Result<(), Fault> {
     let names = disk.list().map_err(failed)?;
     let data: Vec<&String> = names.iter().filter(|name| !EMPTY.contains(&&***name)).collect();
     if is_unfinished {
-        data.into_iter().filter(|name| *name != NAME).try_for_each(|name| disk.remove(name)).map_err(failed)?;
+        let is_ours = |name: &&String| OWN.iter().any(|prefix| name.starts_with(prefix));
+        data.into_iter().filter(is_ours).try_for_each(|name| disk.remove(name)).map_err(failed)?;
     } else if let Some(found) = data.first() {
-        let sentence =
-            format!("{}: holds data ({found}): an import makes a new data directory, choose another", at(disk));
-        return Err(Fault::new(ExitCode::DataDirForeign, sentence));
+        return Err(holds_others(disk.path(), found));
     }
     disk.write_file(NAME, UNFINISHED.as_bytes()).map_err(failed)
 }

@@ -8,10 +8,6 @@ use std::sync::atomic::AtomicU64;
 
 use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Membership, NodeId};
 use corral_core::ids::SessionId;
-use corral_core::limits::{
-    EPHEMERALS_BYTES_MAX, EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
-};
-use corral_core::path;
 use corral_core::sequencer::FrozenState;
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::snapshot::{TreeBuilder, initial_snapshot};
@@ -32,35 +28,6 @@ use crate::runtime::clock::Clock;
 /// Log index and term of the snapshot. A member at those of a new ensemble would count as one without data. The first leader begins an epoch above that of the zxid.
 const PLACE: (u64, u64) = (BOOTSTRAP_INDEX.0 + 1, BOOTSTRAP_TERM.0 + 1);
 
-/// Refuses what this server could not serve.
-///
-/// # Errors
-/// The first such path or session.
-pub(crate) fn check(tree: &Tree) -> Result<(), Fault> {
-    let too_large = |sentence| Err(Fault::new(ExitCode::DataDirForeign, sentence));
-    for (path, _) in tree.nodes() {
-        let levels = path.bytes().filter(|byte| *byte == b'/').count();
-        if path.len() > PATH_BYTES_MAX || levels > PATH_LEVELS_MAX || path::name(path).len() > NAME_BYTES_MAX {
-            return too_large(format!(
-                "a path has {} bytes and {levels} levels, and corral takes {PATH_BYTES_MAX} bytes, {PATH_LEVELS_MAX} levels and \
-                 {NAME_BYTES_MAX} bytes of a name: it begins with {:?}",
-                path.len(),
-                path.chars().take(100).collect::<String>()
-            ));
-        }
-    }
-    for (id, _, paths) in tree.sessions() {
-        let (count, bytes) = paths.fold((0, 0), |(count, bytes), path| (count + 1, bytes + path.len()));
-        if count > EPHEMERALS_PER_SESSION_MAX || bytes > EPHEMERALS_BYTES_MAX {
-            return too_large(format!(
-                "session 0x{id:x} has {count} ephemerals with {bytes} bytes of paths, and corral takes {EPHEMERALS_PER_SESSION_MAX} with \
-                 {EPHEMERALS_BYTES_MAX} bytes: end this client, and stop ZooKeeper after that"
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// Writes the state into the data directory of the configuration, for this server alone, or as the only voter of its
 /// ensemble. Durable when it returns.
 ///
@@ -68,6 +35,10 @@ pub(crate) fn check(tree: &Tree) -> Result<(), Fault> {
 /// If the directory holds data, is in use, or cannot be written. An import that did not finish can be done again.
 pub(crate) fn write(config: &Config, tree: Tree) -> Result<(), Fault> {
     let extra = membership(config)?;
+    for directory in [&config.server.data_dir, &config.server.log_dir] {
+        owner::check_new(directory)?;
+        owner::announce_import(directory)?;
+    }
     let mut opened = open(config, 1, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::begin_import(disk))?;
     opened.log.go_on_behind(&mut opened.found, PLACE)?;
     let settings = SnapshotSettings { retained: 1, purge: false, paced: false };

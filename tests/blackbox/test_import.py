@@ -1,5 +1,6 @@
 """`corral import zookeeper`, on directories that real ZooKeepers have written (tests/imports/record.py)."""
 
+import os
 import re
 import shutil
 
@@ -142,7 +143,7 @@ def test_a_directory_with_data_is_not_touched(server):
         client.create("/mine")
     target = server.directory / "data"
     done = run_import(RECORDINGS / "3.9.4", "--data-dir", target)
-    equal(done.returncode, 4, "it is in use")
+    equal(done.returncode, 5, "it is in use")
     server.stop()
     done = run_import(RECORDINGS / "3.9.4", "--data-dir", target)
     equal(done.returncode, 5)
@@ -157,12 +158,27 @@ def test_half_an_import_serves_nobody_and_is_done_again(server):
     imported(RECORDINGS / "3.9.4", server)
     target = server.directory / "data"
     (target / "OWNER").write_text("import\n")
+    (target / "notes").write_text("mine")
     ended = command("serve", "--data-dir", target)
     equal(ended.returncode, 5)
     assert "an import into it did not finish: run `corral import` again" in ended.stdout + ended.stderr, ended
     imported(RECORDINGS / WITH_SNAPSHOTS, server)
+    equal((target / "notes").read_text(), "mine")
     server.start()
     check(server, expected(WITH_SNAPSHOTS))
+
+
+def test_a_running_zookeeper_and_its_directories_are_left_alone(copy):
+    source = copy("3.9.4")
+    done = run_import(source.parent, "--data-dir", source / "new")
+    equal((done.returncode, "is read and not written: choose another" in done.stderr), (5, True), done.stderr)
+    with open(newest_log(source), "ab"):
+        done = run_import(source.parent, "--dry-run")
+    equal(done.returncode, 6)
+    assert f"process {os.getpid()} has the log open: stop the ZooKeeper server first" in done.stderr, done.stderr
+    os.mkfifo(source / "snapshot.99")
+    done = run_import(source.parent, "--dry-run")
+    equal((done.returncode, "snapshot.99: it is no regular file" in done.stderr), (6, True), done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +186,7 @@ def test_half_an_import_serves_nobody_and_is_done_again(server):
     [
         (("/nowhere",), 7, "/nowhere: No such file or directory"),
         (("{tmp}",), 6, "{tmp}: no files `snapshot.*` or `log.*`, also not in version-2; name the `dataDir` of the zoo.cfg"),
-        ((RECORDINGS / "3.9.4", "--log-dir", "{tmp}"), 6, "name the `dataLogDir` of the zoo.cfg"),
+        ((RECORDINGS / "3.9.4", "--log-dir", "{tmp}"), 6, "name the `dataLogDir` of the zoo.cfg by --log-dir"),
         ((RECORDINGS / "3.9.4",), 2, "--data-dir <DIR>"),
     ],
 )
@@ -188,7 +204,7 @@ def test_an_ensemble_begins_with_it(shards):
         first, *others = ensemble.members
         done = run_import(RECORDINGS / "3.9.4", "--config", first.directory / "zoo.cfg", "--data-dir", first.directory / "data")
         equal(done.returncode, 0, done.stderr)
-        assert "next: start server 1, which is the only voter" in done.stdout, done.stdout
+        assert "it is the only voter: start the others with empty data directories" in done.stdout, done.stdout
         ensemble.start()
         wait_until(lambda: voters(first) == "3", "all vote")
         for member in others:

@@ -16,6 +16,10 @@ use crate::txn::{Transaction, TxnDigest};
 
 /// Where ZooKeeper keeps snapshots and logs below its directories.
 const VERSION_DIRECTORY: &str = "version-2";
+/// Names of the files, in front of their zxids, and suffixes of snapshots behind them.
+const SNAPSHOTS: &str = "snapshot";
+const LOGS: &str = "log";
+const SUFFIXES: [&str; 3] = ["", "gz", "snappy"];
 /// ZooKeeper gives up when so many of the newest snapshots are damaged.
 const SNAPSHOTS_TRIED_MAX: usize = 100;
 /// Doubts that are kept.
@@ -32,6 +36,8 @@ pub struct Source {
     logs: Vec<(Zxid, PathBuf)>,
     /// Length and time of each file, to notice a server that still runs.
     seen: Vec<(PathBuf, u64, Option<SystemTime>)>,
+    /// Of the snapshots, and of the logs.
+    directories: [PathBuf; 2],
 }
 
 /// How far [`Source::load`] is.
@@ -74,12 +80,15 @@ pub struct Report {
     pub ended_ephemerals: u64,
     /// Znodes dropped because they have no parent.
     pub orphans: u64,
+    /// The snapshot is an export of corral, to which no log belongs.
+    needs_no_log: bool,
     /// Reasons to doubt that clients saw this state. ZooKeeper starts all the same. Each a sentence, the first ones.
     pub doubts: Vec<String>,
 }
 
 impl Report {
-    fn doubt(&mut self, sentence: String) {
+    /// Adds a reason to doubt the state.
+    pub fn doubt(&mut self, sentence: String) {
         if self.doubts.len() < DOUBTS_MAX {
             self.doubts.push(sentence);
         }
@@ -94,9 +103,9 @@ impl Source {
     /// If there is no snapshot and no log, or a directory cannot be read.
     pub fn open(directory: &Path, log_directory: Option<&Path>) -> Result<Source, SourceError> {
         let log_directory = log_directory.unwrap_or(directory);
-        let mut snapshots = files(directory, "snapshot", &["", "gz", "snappy"])?;
+        let mut snapshots = files(directory, SNAPSHOTS, &SUFFIXES)?;
         snapshots.reverse();
-        let logs = files(log_directory, "log", &[""])?;
+        let logs = files(log_directory, LOGS, &[""])?;
         if snapshots.is_empty() && logs.is_empty() {
             return Err(SourceError::Unfit(format!(
                 "{}: no files `snapshot.*` or `log.*`, also not in {VERSION_DIRECTORY}; name the `dataDir` of the zoo.cfg",
@@ -106,15 +115,8 @@ impl Source {
         let paths = snapshots.iter().chain(&logs).map(|(_, path)| path);
         let seen = paths.map(|path| stamp(path).map(|(length, time)| (path.clone(), length, time)));
         let seen = seen.collect::<Result<_, _>>()?;
-        Ok(Source { snapshots, logs, seen })
-    }
-
-    /// Bytes of the newest snapshot and of the logs.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        let read = self.snapshots.iter().take(1).chain(&self.logs);
-        let bytes = |path: &Path| self.seen.iter().find(|(seen, ..)| seen == path).map_or(0, |(_, length, _)| *length);
-        read.map(|(_, path)| bytes(path)).sum()
+        let directories = [directory.to_owned(), log_directory.to_owned()];
+        Ok(Source { snapshots, logs, seen, directories })
     }
 
     /// The newest snapshot that is whole, then the log behind it, then the end of sessions that are gone.
@@ -124,15 +126,19 @@ impl Source {
     pub fn load(&self, progress: &mut dyn FnMut(Progress)) -> Result<Loaded, SourceError> {
         let mut report = Report::default();
         let (tree, digest) = self.newest_snapshot(&mut report, progress)?;
-        let mut replay = Replay { last: tree.zxid(), tree, digest, report };
+        let begin = tree.zxid();
+        let mut replay = Replay { last: begin, logged: Zxid(0), tree, digest, report };
         for path in self.logs_behind(replay.last) {
             replay.file(path, progress)?;
         }
-        let Replay { mut tree, digest, mut report, .. } = replay;
-        if self.logs.is_empty() && report.digests == 0 {
-            let sentence =
-                "there is no transaction log, and no digest proves the snapshot: name the `dataLogDir` of the zoo.cfg";
+        let Replay { mut tree, digest, mut report, logged, .. } = replay;
+        if self.logs.is_empty() && !report.needs_no_log {
+            let sentence = "there is no transaction log: name the `dataLogDir` of the zoo.cfg by --log-dir";
             report.doubt(sentence.to_owned());
+        } else if !self.logs.is_empty() && logged < begin && begin.counter() != 0 {
+            report.doubt(format!(
+                "the log ends at zxid {logged}, and the snapshot is of {begin}: a newer log is missing"
+            ));
         } else if let Some((zxid, _)) = digest {
             report.doubt(format!(
                 "the snapshot holds changes up to zxid {zxid}, and the log ends at {}: transactions are missing",
@@ -142,6 +148,10 @@ impl Source {
         (report.ended_ephemerals, report.orphans) = tree.tidy();
         tree.complete();
         tree.count_quotas();
+        if let Some(path) = tree.without_acl() {
+            let sentence = format!("the ACL of {:?} is neither in the snapshot nor in the log", &**path);
+            return Err(SourceError::Unfit(sentence + ": transactions are missing"));
+        }
         self.check_unchanged()?;
         Ok(Loaded { tree, report })
     }
@@ -154,8 +164,9 @@ impl Source {
     ) -> Result<(Tree, Option<DigestAt>), SourceError> {
         for (zxid, path) in self.snapshots.iter().take(SNAPSHOTS_TRIED_MAX) {
             match snapshot::read(path, &mut |bytes| progress(Progress::Snapshot(bytes))) {
-                Ok((mut tree, digest)) => {
+                Ok(snapshot::Found { mut tree, digest, is_ours }) => {
                     tree.set_zxid(*zxid);
+                    report.needs_no_log = is_ours;
                     report.snapshot = Some(path.clone());
                     // A digest of an earlier transaction says nothing: a leader had begun its epoch in between.
                     let mut digest = digest.filter(|(at, _)| at >= zxid);
@@ -180,17 +191,37 @@ impl Source {
         &self.logs[begin..]
     }
 
-    /// A server that runs writes while its files are read.
-    fn check_unchanged(&self) -> Result<(), SourceError> {
+    /// Looks whether a server writes into the files.
+    ///
+    /// # Errors
+    /// If one of them has changed since [`Source::open`], or there are more.
+    pub fn check_unchanged(&self) -> Result<(), SourceError> {
+        let changed = |path: &Path| {
+            let path = path.display();
+            SourceError::Unfit(format!("{path} has changed while it was read: stop the ZooKeeper server first"))
+        };
         for (path, length, time) in &self.seen {
             if stamp(path)? != (*length, *time) {
-                let path = path.display();
-                return Err(SourceError::Unfit(format!(
-                    "{path} has changed while it was read: stop the ZooKeeper server first"
-                )));
+                return Err(changed(path));
             }
         }
-        Ok(())
+        let [directory, log_directory] = &self.directories;
+        let now = files(directory, SNAPSHOTS, &SUFFIXES)?.len() + files(log_directory, LOGS, &[""])?.len();
+        if now == self.seen.len() { Ok(()) } else { Err(changed(log_directory)) }
+    }
+
+    /// A process of this host that has a log open: a server that runs. Processes of other users are not seen without
+    /// privileges.
+    #[must_use]
+    pub fn server(&self) -> Option<u32> {
+        let logs: Vec<PathBuf> = self.logs.iter().filter_map(|(_, path)| fs::canonicalize(path).ok()).collect();
+        let has_log = |process: &fs::DirEntry| {
+            let files = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+            files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| logs.contains(&file))
+        };
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut of_servers = processes.filter(has_log).filter_map(|process| process.file_name().to_str()?.parse().ok());
+        of_servers.find(|id| *id != std::process::id())
     }
 }
 
@@ -201,13 +232,17 @@ struct Replay {
     digest: Option<DigestAt>,
     report: Report,
     last: Zxid,
+    /// The last transaction of the log, replayed or not.
+    logged: Zxid,
 }
 
 impl Replay {
-    fn file(&mut self, (_, path): &(Zxid, PathBuf), progress: &mut dyn FnMut(Progress)) -> Result<(), SourceError> {
+    fn file(&mut self, (first, path): &(Zxid, PathBuf), progress: &mut dyn FnMut(Progress)) -> Result<(), SourceError> {
         self.report.logs.push(path.clone());
+        // The file was begun behind the transaction before.
+        self.logged = self.logged.max(Zxid(first.0.saturating_sub(1)));
         let Some(mut file) = LogFile::open(path)? else {
-            self.report.torn.push(format!("{}: empty", path.display()));
+            self.report.torn.push(format!("{}: no transaction", path.display()));
             return Ok(());
         };
         loop {
@@ -216,17 +251,20 @@ impl Replay {
                 Next::End(offset) => {
                     if let Some(whole) = file.whole_record_behind(offset)? {
                         let path = path.display();
-                        self.report.doubt(format!("{path}: the log ends at offset {offset}, and goes on at offset {whole}"));
+                        self.report
+                            .doubt(format!("{path}: the log ends at offset {offset}, and goes on at offset {whole}"));
                     }
                     return Ok(());
                 }
                 Next::Torn(offset) => {
                     let place =
                         format!("{}: a transaction that was not written whole at offset {offset}", path.display());
-                    if let Some(whole) = file.whole_record_behind(offset)? {
-                        self.report.doubt(format!("{place}, and a whole one behind it at offset {whole}"));
+                    match file.whole_record_behind(offset)? {
+                        Some(whole) => {
+                            self.report.doubt(format!("{place}, and a whole one behind it at offset {whole}"));
+                        }
+                        None => self.report.torn.push(place),
                     }
-                    self.report.torn.push(place);
                     return Ok(());
                 }
             };
@@ -244,6 +282,7 @@ impl Replay {
 
     fn transaction(&mut self, path: &Path, transaction: Transaction<'_>) {
         let Transaction { header, body, digest } = transaction;
+        self.logged = self.logged.max(header.zxid);
         if self.report.transactions == 0 && header.zxid <= self.last {
             return;
         }
@@ -303,6 +342,9 @@ fn files(directory: &Path, prefix: &str, suffixes: &[&str]) -> Result<Vec<(Zxid,
             && suffixes.contains(&suffix)
             && let Ok(zxid) = u64::from_str_radix(zxid, 16)
         {
+            if !path.is_file() {
+                return Err(SourceError::Unfit(format!("{}: it is no regular file; move it away", path.display())));
+            }
             files.push((Zxid(zxid), path));
         }
     }

@@ -10,12 +10,10 @@ use corral_core::view::{NodeRef, View};
 use corral_wire::jute::Writer;
 use simd_adler32::Adler32;
 
-use crate::snapshot::{MAGIC, OPEN};
+use crate::snapshot::{DATABASE, MAGIC, OPEN};
 
 /// Of the format, which ZooKeeper writes since 3.0.
 const VERSION: i32 = 2;
-/// ZooKeeper writes this number into each snapshot.
-const DATABASE: i64 = -1;
 /// Bytes that are gathered before they are written.
 const BATCH_BYTES: usize = 256 << 10;
 

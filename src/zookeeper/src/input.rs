@@ -9,6 +9,11 @@ use corral_core::znode::AclEntry;
 use simd_adler32::Adler32;
 
 use crate::SourceError;
+use crate::java;
+
+/// The longest data of a znode, and the longest path or part of an ACL. ZooKeeper takes 1 MiB by default.
+const BUFFER_BYTES_MAX: u64 = 1 << 30;
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// A stream with its place.
 pub(crate) struct Input<R> {
@@ -86,9 +91,16 @@ impl<R: Read> Input<R> {
 
     /// A buffer; `None` is jute's null.
     pub(crate) fn buffer(&mut self) -> Result<Option<&[u8]>, Fault> {
+        self.buffer_of(BUFFER_BYTES_MAX)
+    }
+
+    fn buffer_of(&mut self, bytes_max: u64) -> Result<Option<&[u8]>, Fault> {
         let length = match self.int()? {
             -1 => return Ok(None),
-            length => u64::try_from(length).map_err(|_| Fault::Bad(format!("a length of {length} bytes")))?,
+            length => {
+                let fits = u64::try_from(length).ok().filter(|length| *length <= bytes_max);
+                fits.ok_or_else(|| Fault::Bad(format!("a length of {length} bytes")))?
+            }
         };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -115,20 +127,16 @@ impl<R: Read> Input<R> {
     }
 
     /// A string; null is read as the empty one.
-    pub(crate) fn text(&mut self) -> Result<&str, Fault> {
-        let bytes = self.buffer()?.unwrap_or_default();
-        str::from_utf8(bytes).map_err(|_| Fault::Bad("a text that is not UTF-8".to_owned()))
-    }
-
-    pub(crate) fn shared_text(&mut self) -> Result<Text, Fault> {
-        self.text().map(Text::from)
+    pub(crate) fn text(&mut self) -> Result<Text, Fault> {
+        let bytes = self.buffer_of(TEXT_BYTES_MAX)?.unwrap_or_default();
+        Ok(Text::from(&*java::text(bytes)))
     }
 
     /// A list of ACL entries.
     pub(crate) fn acl(&mut self) -> Result<Vec<AclEntry>, Fault> {
         // Null is the empty list.
         let count = self.int()?.max(0);
-        let entry = |_| Ok(AclEntry { perms: self.int()?, scheme: self.shared_text()?, id: self.shared_text()? });
+        let entry = |_| Ok(AclEntry { perms: self.int()?, scheme: self.text()?, id: self.text()? });
         (0..count).map(entry).collect()
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::SourceError;
 use crate::input::{Fault, Input};
+use crate::txn;
 
 /// `ZKLG`.
 const MAGIC: i32 = 0x5A4B_4C47;
@@ -36,7 +37,7 @@ pub(crate) enum Next<'a> {
 }
 
 impl LogFile {
-    /// Opens a file. `None` when it is empty.
+    /// Opens a file. `None` when it has no header.
     ///
     /// # Errors
     /// When it is no log.
@@ -48,8 +49,12 @@ impl LogFile {
             return Ok(None);
         }
         let mut input = Input::new(path, BufReader::with_capacity(256 << 10, file));
-        let magic = input.int().and_then(|magic| input.array::<HEADER_REST_BYTES>().map(|_| magic));
-        match magic.map_err(|fault| input.fault(0, fault))? {
+        let magic = match input.int().and_then(|magic| input.array::<HEADER_REST_BYTES>().map(|_| magic)) {
+            // It was begun, and not even its header was written whole.
+            Err(Fault::End) => return Ok(None),
+            magic => magic.map_err(|fault| input.fault(0, fault))?,
+        };
+        match magic {
             MAGIC => Ok(Some(LogFile { path: path.to_owned(), input, file_bytes, record: Vec::new() })),
             _ => Err(input.damaged(0, "this is no transaction log: the magic number ZKLG is not")),
         }
@@ -120,5 +125,6 @@ fn is_record(bytes: &[u8]) -> bool {
     let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
     length > 0
         && rest.get(length) == Some(&END)
+        && txn::may_begin(rest)
         && i64::from(simd_adler32::adler32(&&rest[..length])) == i64::from_be_bytes(*checksum)
 }

@@ -20,8 +20,8 @@ use crate::tree::Tree;
 
 /// `ZKSN`.
 pub(crate) const MAGIC: i32 = 0x5A4B_534E;
-/// Version and database id, which ZooKeeper does not look at.
-const HEADER_REST_BYTES: usize = 12;
+/// The id of the database in corral's snapshots. ZooKeeper does not look at it.
+pub(crate) const DATABASE: i64 = i64::from_be_bytes(*b"corral\0\x01");
 /// The ACL of a znode that is open to all.
 pub(crate) const OPEN: i64 = -1;
 /// Znodes between two calls of `progress`.
@@ -32,24 +32,32 @@ const TRAILER_BYTES_MAX: u64 = 4096;
 /// The digest of a tree, and the transaction behind which the tree has it.
 pub(crate) type DigestAt = (Zxid, u64);
 
+/// A snapshot.
+pub(crate) struct Found {
+    pub(crate) tree: Tree,
+    pub(crate) digest: Option<DigestAt>,
+    /// Whether corral wrote it: then no log belongs to it.
+    pub(crate) is_ours: bool,
+}
+
 /// Reads a snapshot into an empty tree. `progress` is given the number of bytes so far, decompressed.
 ///
 /// # Errors
 /// Damage, with its offset.
-pub(crate) fn read(file: &Path, progress: &mut dyn FnMut(u64)) -> Result<(Tree, Option<DigestAt>), SourceError> {
+pub(crate) fn read(file: &Path, progress: &mut dyn FnMut(u64)) -> Result<Found, SourceError> {
     let io = |error| SourceError::Io { file: file.to_owned(), error };
     let mut reader = SnapshotReader {
         input: Input::new(file, codec::open(file).map_err(io)?),
         tree: Tree::default(),
         acls: HashMap::new(),
     };
-    reader.head()?;
+    let is_ours = reader.head()?;
     reader.sessions()?;
     reader.acls()?;
     reader.znodes(progress)?;
     reader.seal()?;
     let digest = reader.trailer()?;
-    Ok((reader.tree, digest))
+    Ok(Found { tree: reader.tree, digest, is_ours })
 }
 
 struct SnapshotReader<R> {
@@ -65,13 +73,11 @@ impl<R: Read> SnapshotReader<R> {
         read(&mut self.input).map_err(|fault| self.input.fault(offset, fault))
     }
 
-    fn head(&mut self) -> Result<(), SourceError> {
-        let magic = self.part(|input| {
-            let magic = input.int()?;
-            input.array::<HEADER_REST_BYTES>().map(|_| magic)
-        })?;
+    /// Whether corral wrote it.
+    fn head(&mut self) -> Result<bool, SourceError> {
+        let (magic, _version, database) = self.part(|input| Ok((input.int()?, input.int()?, input.long()?)))?;
         if magic == MAGIC {
-            return Ok(());
+            return Ok(database == DATABASE);
         }
         Err(self.input.damaged(0, "this is no snapshot: the magic number ZKSN is not"))
     }
@@ -98,16 +104,23 @@ impl<R: Read> SnapshotReader<R> {
         let mut count = 0_u64;
         loop {
             let offset = self.input.offset();
-            let path = match self.part(Input::shared_text)? {
+            let path = match self.part(Input::text)? {
                 end if &*end == "/" => return Ok(()),
                 root if root.is_empty() => Text::from("/"),
                 path if path::is_valid(&path) => path,
-                path => return Err(self.input.damaged(offset, format!("the path {:?}, which is not valid,", &*path))),
+                path => {
+                    let what = format!("the path {:?}, which is not valid,", shortened(&path));
+                    return Err(self.input.damaged(offset, what));
+                }
             };
-            if &*path != "/" && !self.tree.has(path::parent(&path)) {
-                return Err(self.input.damaged(offset, format!("the znode {} without its parent", &*path)));
+            if self.tree.has(&path) || &*path != "/" && !self.tree.has(path::parent(&path)) {
+                let what = format!("the znode {:?} without its parent, or for the second time,", shortened(&path));
+                return Err(self.input.damaged(offset, what));
             }
-            let node = self.znode(offset)?;
+            let (node, has_acl) = self.znode()?;
+            if !has_acl {
+                self.tree.await_acl(path.clone());
+            }
             self.tree.put(path, node);
             count += 1;
             if count.is_multiple_of(PROGRESS_EVERY) {
@@ -116,7 +129,9 @@ impl<R: Read> SnapshotReader<R> {
         }
     }
 
-    fn znode(&mut self, offset: u64) -> Result<Znode, SourceError> {
+    /// A znode, and whether its ACL is known. The list of ACLs was written before the znodes, so it may lack those of later
+    /// transactions.
+    fn znode(&mut self) -> Result<(Znode, bool), SourceError> {
         let data = self.part(|input| Ok(input.buffer()?.map(Data::from)))?;
         let id = self.part(Input::long)?;
         let stat = self.part(|input| {
@@ -137,14 +152,8 @@ impl<R: Read> SnapshotReader<R> {
                 ..NodeStat::default()
             })
         })?;
-        let acl = match self.acls.get(&id) {
-            _ if id == OPEN => Acl::Open,
-            Some(acl) => acl.clone(),
-            None => {
-                return Err(self.input.damaged(offset, format!("a znode with ACL {id}, which the snapshot lacks,")));
-            }
-        };
-        Ok(Znode { stat, acl, data })
+        let acl = if id == OPEN { Some(&Acl::Open) } else { self.acls.get(&id) };
+        Ok((Znode { stat, acl: acl.cloned().unwrap_or(Acl::Open), data }, acl.is_some()))
     }
 
     /// The checksum of all bytes before it, and a slash.
@@ -199,4 +208,9 @@ fn sealed<'a, T>(
     checksum.write(&rest[..rest.len() - reader.remaining()]);
     *rest = reader.rest();
     Some(value)
+}
+
+/// The beginning of a text.
+fn shortened(text: &str) -> String {
+    text.chars().take(100).collect()
 }

@@ -24,6 +24,8 @@ pub struct Tree {
     /// Timeouts in milliseconds, by id.
     sessions: HashMap<i64, i32>,
     ephemerals: HashMap<i64, BTreeSet<Text>>,
+    /// Znodes of a snapshot whose ACL is that of a transaction to come. Until then it is the open one.
+    awaited: HashSet<Text>,
     acls: BTreeMap<Vec<AclEntry>, Arc<AclList>>,
     /// The sum of the digests of all znodes.
     digest: u64,
@@ -108,6 +110,16 @@ impl Tree {
         self.zxid = zxid;
     }
 
+    /// The ACL of a znode comes with a later transaction.
+    pub(crate) fn await_acl(&mut self, path: Text) {
+        self.awaited.insert(path);
+    }
+
+    /// A znode whose ACL did not come.
+    pub(crate) fn without_acl(&self) -> Option<&Text> {
+        self.awaited.iter().min()
+    }
+
     pub(crate) fn has(&self, path: &str) -> bool {
         self.nodes.contains_key(path)
     }
@@ -157,20 +169,21 @@ impl Tree {
             Body::CloseSession(paths) => {
                 self.sessions.remove(&header.session);
                 for path in paths {
-                    self.delete(path, header.zxid);
+                    self.delete(&path, header.zxid);
                 }
                 self.end_ephemerals(header.session, header.zxid);
                 true
             }
             Body::Create(create) => self.create(header, create),
-            Body::Delete { path } => self.delete(path, header.zxid),
-            Body::SetData { path, data, version } => self.change(path, |node| {
+            Body::Delete { path } => self.delete(&path, header.zxid),
+            Body::SetData { path, data, version } => self.change(&path, |node| {
                 node.data = data.map(Data::from);
                 (node.stat.mzxid, node.stat.mtime, node.stat.version) = (header.zxid, header.time, version);
             }),
             Body::SetAcl { path, acl, version } => {
                 let acl = self.acl(acl);
-                self.change(path, |node| (node.acl, node.stat.aversion) = (acl, version))
+                self.awaited.remove(&*path);
+                self.change(&path, |node| (node.acl, node.stat.aversion) = (acl, version))
             }
             Body::Multi(parts) => {
                 // Each part counts by itself: the snapshot may hold some of them.
@@ -186,7 +199,12 @@ impl Tree {
 
     fn create(&mut self, header: &Header, create: Create<'_>) -> bool {
         let Create { path, data, acl, owner, parent_cversion, updates_parent } = create;
+        let path = &*path;
         let (parent, exists) = (path::parent(path), self.has(path));
+        if self.awaited.remove(path) {
+            let acl = self.acl(acl.clone());
+            self.change(path, |node| node.acl = acl);
+        }
         if exists && !updates_parent {
             return false;
         }
@@ -223,6 +241,7 @@ impl Tree {
 
     fn remove(&mut self, path: &str) -> bool {
         let Some(node) = self.nodes.remove(path) else { return false };
+        self.awaited.remove(path);
         self.digest = self.digest.wrapping_sub(digest_of(path, &node));
         if let Owner::Session(session) = Owner::from_bits(node.stat.owner)
             && let Some(paths) = self.ephemerals.get_mut(&session.0)
@@ -288,18 +307,19 @@ impl Tree {
         let before = self.nodes.len();
         gone.into_iter().for_each(|session| self.end_ephemerals(session, self.zxid));
         let ended = before - self.nodes.len();
-        let mut orphans = 0;
-        loop {
-            let without = self.nodes.keys().filter(|path| !self.has(path::parent(path)));
-            let without: Vec<Text> = without.cloned().collect();
-            if without.is_empty() {
-                return (ended as u64, orphans);
-            }
-            orphans += without.len() as u64;
-            for path in without {
+        if self.nodes.keys().all(|path| self.has(path::parent(path))) {
+            return (ended as u64, 0);
+        }
+        // Parents come before their children.
+        let mut paths: Vec<Text> = self.nodes.keys().cloned().collect();
+        paths.sort_unstable();
+        let before = self.nodes.len();
+        for path in paths {
+            if !self.has(path::parent(&path)) {
                 self.remove(&path);
             }
         }
+        (ended as u64, (before - self.nodes.len()) as u64)
     }
 }
 

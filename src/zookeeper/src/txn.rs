@@ -1,10 +1,15 @@
 //! Transactions as the log keeps them: a header, a record by type, and since 3.6 the digest of the tree behind it.
 
+use std::borrow::Cow;
+
 use corral_core::ids::Zxid;
+use corral_core::path;
 use corral_core::shared::Text;
 use corral_core::znode::{AclEntry, Owner};
 use corral_wire::error::DecodeError;
 use corral_wire::jute::Reader;
+
+use crate::java;
 
 /// The beginning of every transaction.
 #[derive(Clone, Copy, Debug)]
@@ -38,19 +43,19 @@ pub(crate) enum Body<'a> {
         timeout_ms: i32,
     },
     /// With the ephemerals to be deleted, unless a version before 3.6 wrote it.
-    CloseSession(Vec<&'a str>),
+    CloseSession(Vec<Cow<'a, str>>),
     Create(Create<'a>),
     Delete {
-        path: &'a str,
+        path: Cow<'a, str>,
     },
     /// `version` is the new one.
     SetData {
-        path: &'a str,
+        path: Cow<'a, str>,
         data: Option<&'a [u8]>,
         version: i32,
     },
     SetAcl {
-        path: &'a str,
+        path: Cow<'a, str>,
         acl: Vec<AclEntry>,
         version: i32,
     },
@@ -64,7 +69,7 @@ pub(crate) enum Body<'a> {
 /// A znode is created.
 #[derive(Debug)]
 pub(crate) struct Create<'a> {
-    pub(crate) path: &'a str,
+    pub(crate) path: Cow<'a, str>,
     pub(crate) data: Option<&'a [u8]>,
     pub(crate) acl: Vec<AclEntry>,
     pub(crate) owner: Owner,
@@ -98,6 +103,8 @@ pub(crate) enum TxnError {
     Encoding(#[from] DecodeError),
     #[error("a transaction of type {0}, which no version of ZooKeeper writes")]
     Type(i32),
+    #[error("a transaction with the path {0:?}, which is not valid")]
+    Path(String),
 }
 
 impl<'a> Transaction<'a> {
@@ -112,6 +119,17 @@ impl<'a> Transaction<'a> {
         let body = body(&mut reader, kind, session)?;
         Ok(Transaction { header, body, digest: digest(reader) })
     }
+}
+
+/// Whether a transaction may begin here, by its type.
+pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+    /// Session, cxid, zxid and time.
+    const KIND_AT: usize = 28;
+    let kind = bytes.get(KIND_AT..).and_then(|bytes| bytes.first_chunk()).map(|bytes| i32::from_be_bytes(*bytes));
+    kind.is_some_and(|kind| {
+        matches!(kind, kind::CREATE_SESSION | kind::CLOSE_SESSION | kind::ERROR)
+            || (kind::CREATE..=kind::CREATE_TTL).contains(&kind)
+    })
 }
 
 /// A version that keeps no digests writes nothing here.
@@ -191,7 +209,7 @@ fn parts<'a>(reader: &mut Reader<'a>, session: i64) -> Result<Vec<Body<'a>>, Txn
 }
 
 /// The paths of a closed session's ephemerals. A version before 3.6 writes none, and the digest may be in their place.
-fn closed<'a>(reader: &mut Reader<'a>) -> Vec<&'a str> {
+fn closed<'a>(reader: &mut Reader<'a>) -> Vec<Cow<'a, str>> {
     let mut paths = *reader;
     match list(&mut paths, path) {
         Ok(list) => {
@@ -205,13 +223,19 @@ fn closed<'a>(reader: &mut Reader<'a>) -> Vec<&'a str> {
     }
 }
 
-fn path<'a>(reader: &mut Reader<'a>) -> Result<&'a str, TxnError> {
-    Ok(reader.string()?.unwrap_or_default())
+/// A valid path.
+fn path<'a>(reader: &mut Reader<'a>) -> Result<Cow<'a, str>, TxnError> {
+    let path = text(reader)?;
+    if path::is_valid(&path) { Ok(path) } else { Err(TxnError::Path(path.chars().take(100).collect())) }
+}
+
+fn text<'a>(reader: &mut Reader<'a>) -> Result<Cow<'a, str>, TxnError> {
+    Ok(java::text(reader.buffer()?.unwrap_or_default()))
 }
 
 fn acl(reader: &mut Reader<'_>) -> Result<Vec<AclEntry>, TxnError> {
-    let text = |reader: &mut Reader<'_>| Ok::<Text, TxnError>(Text::from(path(reader)?));
-    list(reader, |reader| Ok(AclEntry { perms: reader.i32()?, scheme: text(reader)?, id: text(reader)? }))
+    let shared = |reader: &mut Reader<'_>| Ok::<Text, TxnError>(Text::from(&*text(reader)?));
+    list(reader, |reader| Ok(AclEntry { perms: reader.i32()?, scheme: shared(reader)?, id: shared(reader)? }))
 }
 
 /// A list of records; null is the empty one.
@@ -266,7 +290,7 @@ mod tests {
             let decoded = Transaction::decode(&bytes).expect("a transaction");
             let Body::Create(found) = decoded.body else { panic!("{decoded:?}") };
             assert_eq!((found.parent_cversion, found.updates_parent), (parent_cversion.unwrap_or(-1), true));
-            assert_eq!((found.path, found.data, found.acl.len()), ("/a", Some(&b"data"[..]), 1));
+            assert_eq!((&*found.path, found.data, found.acl.len()), ("/a", Some(&b"data"[..]), 1));
             assert_eq!(found.owner, Owner::from_bits(77));
             assert!(decoded.digest.is_none());
         }
@@ -287,10 +311,11 @@ mod tests {
             paths(writer);
             digest(writer);
         });
-        for (bytes, expect, has_digest) in [(&old, vec![], false), (&whole, vec!["/e"], true)] {
+        for (bytes, expect, has_digest) in [(&old, vec![], false), (&whole, vec![Cow::from("/e")], true)] {
             let decoded = Transaction::decode(bytes).expect("a transaction");
             let Body::CloseSession(found) = &decoded.body else { panic!("{decoded:?}") };
-            assert_eq!((found, decoded.digest.is_some()), (&expect, has_digest));
+            assert_eq!((found.len(), decoded.digest.is_some()), (expect.len(), has_digest));
+            assert!(found.iter().eq(&expect), "{found:?}");
         }
     }
 
