@@ -96,7 +96,7 @@ impl Arguments {
         Ok(config::load(self.config.as_deref(), &overrides)?.config)
     }
 
-    /// The directories that are to be written are new, and apart from those that are read.
+    /// Target directories are new, and not within the sources.
     fn check_target(&self, config: &Config) -> Result<(), Fault> {
         if self.dry_run {
             return Ok(());

@@ -13,10 +13,10 @@ use corral_peer::Generation;
 
 use crate::net::peers::limits::STRANGER_COUNTS_FOR;
 
-const OLDER: &str = "its data are older than the rescue (`corral rescue`) that this server's come from; empty its data directory \
+const OLDER: &str = "its data are older than the rescue (`corral rescue` or `corral import`) that this server's come from; empty its data directory \
                      but for `myid`, and start it";
 
-const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue`), and has not proven which server it is; \
+const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue` or `corral import`), and has not proven which server it is; \
                               that server is dialled to find out";
 
 /// See the module.
@@ -66,7 +66,9 @@ impl Generations {
             return Some(OLDER);
         }
         (self.outdated)(peer);
-        Some("its data come from a rescue (`corral rescue`), and this server's are older; this server stops")
+        Some(
+            "its data come from a rescue (`corral rescue` or `corral import`), and this server's are older; this server stops",
+        )
     }
 
     /// Somebody who has proven nothing tells a generation: as [`Generations::meet`], and this server is not told that

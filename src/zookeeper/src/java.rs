@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// Bytes of half a surrogate pair.
 const HALF_BYTES: usize = 3;
 
-/// A text. ZooKeeper writes each half of a surrogate pair by itself, in three bytes, which is no UTF-8. Other bytes that are none become
+/// A text. ZooKeeper writes each half of a surrogate pair by itself, in three bytes, which is no UTF-8. Other invalid bytes become
 /// U+FFFD, as when Java reads them.
 pub(crate) fn text(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {

@@ -17,7 +17,7 @@ const EPOCHS_LEFT: u32 = 1_000_000;
 /// Characters of a path that an error shows.
 const SHOWN: usize = 100;
 
-/// Refuses a state beyond the limits of corral, or one that no version of ZooKeeper makes.
+/// Refuses states beyond the limits of corral, and states that no version of ZooKeeper makes.
 ///
 /// # Errors
 /// The first fault found, as [`SourceError::Unfit`].

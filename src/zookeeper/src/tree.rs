@@ -24,7 +24,7 @@ pub struct Tree {
     /// Timeouts in milliseconds, by id.
     sessions: HashMap<i64, i32>,
     ephemerals: HashMap<i64, BTreeSet<Text>>,
-    /// Znodes of a snapshot whose ACL is that of a transaction to come. Until then it is the open one.
+    /// Znodes of a snapshot that lack their ACL. It comes with a later transaction, and is the open one until then.
     awaited: HashSet<Text>,
     acls: BTreeMap<Vec<AclEntry>, Arc<AclList>>,
     /// The sum of the digests of all znodes.
@@ -115,7 +115,7 @@ impl Tree {
         self.awaited.insert(path);
     }
 
-    /// A znode whose ACL did not come.
+    /// A znode that still lacks its ACL.
     pub(crate) fn without_acl(&self) -> Option<&Text> {
         self.awaited.iter().min()
     }

@@ -1,4 +1,4 @@
-//! Snapshots that were taken while transactions went on, and what is missing behind them.
+//! Snapshots taken while transactions went on, and missing parts of the log behind them.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn snapshot(znodes: &[(&str, i64)], database: i64) -> Vec<u8> {
     bytes
 }
 
-/// Creates a znode whose ACL names this user.
+/// Creates a znode with an ACL of this user.
 fn create(zxid: u64, path: &str, user: &[u8]) -> Vec<u8> {
     created(zxid, path, user, false)
 }
