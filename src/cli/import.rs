@@ -62,17 +62,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     if let Some(process) = source.server() {
         report.doubt(format!("process {process} has the log open: stop the ZooKeeper server first"));
     }
-    bar.set_message("checking the state");
-    servable::check(&tree).map_err(|error| Fault { code: ExitCode::DataDirForeign, ..unreadable(error) })?;
     let mut out = Output::new();
     let counts = tree.counts();
     bar.suspend(|| tell(&mut out, &tree, &counts, &report).and_then(|()| out.finish()))?;
     if !report.doubts.is_empty() && !arguments.force {
         let mut sentence = String::from("nothing was written, because of doubts:");
         report.doubts.iter().for_each(|doubt| sentence.extend(["\n", doubt]));
-        sentence.push_str("\nread the files of another server of the ensemble, or import this state with --force");
+        sentence.push_str(
+            "\nremove the cause, or read the files of another server; --force imports this state all the same",
+        );
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
+    servable::check(&tree).map_err(|error| Fault { code: ExitCode::DataDirForeign, ..unreadable(error) })?;
     if arguments.dry_run {
         out.line("nothing was written: this was a dry run")?;
         return out.finish();
@@ -93,6 +94,10 @@ impl Arguments {
         let mut overrides = self.set.clone();
         let directory = self.data_dir.as_ref();
         overrides.extend(directory.map(|directory| Override::text("--data-dir", "server.data_dir", directory)));
+        // The dataLogDir of a zoo.cfg is read here.
+        if !self.set.iter().any(|set| set.path == "server.log_dir") {
+            overrides.extend(directory.map(|directory| Override::text("--data-dir", "server.log_dir", directory)));
+        }
         Ok(config::load(self.config.as_deref(), &overrides)?.config)
     }
 
@@ -119,8 +124,15 @@ impl Arguments {
         let directory = config.server.data_dir.display();
         out.line(&format!("imported into {directory}: {} znodes in {:.1} s", counts.znodes, took.as_secs_f64()))?;
         let file = self.config.as_ref().map_or_else(String::new, |file| format!(" --config {}", file.display()));
-        let given = self.data_dir.as_ref().map_or_else(String::new, |directory| format!(" --data-dir {directory}"));
-        out.line(&format!("next: corral serve{file}{given}"))?;
+        let given = self.data_dir.as_ref().map_or_else(String::new, |directory| {
+            let log_dir = if file.is_empty() { String::new() } else { format!(" --log-dir {directory}") };
+            format!(" --data-dir {directory}{log_dir}")
+        });
+        let set = if self.set.is_empty() { "" } else { ", with the same --set" };
+        out.line(&format!("next: corral serve{file}{given}{set}"))?;
+        if counts.ttls > 0 && !config.features.extended_types {
+            out.line("there are znodes with a TTL: clients can make more with features.extended_types = true alone")?;
+        }
         if config.own_member().is_some() {
             out.line(
                 "it is the only voter: start the others with empty data directories, they receive all data and become voters. \
@@ -190,6 +202,9 @@ fn tell(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Resu
     }
     if report.orphans > 0 {
         out.line(&format!("dropped       {} znodes without a parent", report.orphans))?;
+    }
+    if !rustix::process::geteuid().is_root() {
+        out.line("not checked   whether a ZooKeeper of another user still runs: that needs root")?;
     }
     report.doubts.iter().try_for_each(|doubt| out.line(&format!("doubt         {}", plain(doubt))).map(drop))
 }

@@ -109,10 +109,8 @@ pub(crate) fn announce_import(directory: &Path) -> Result<(), Fault> {
 }
 
 fn holds_others(directory: &Path, found: &str) -> Fault {
-    let sentence = format!(
-        "{}: holds data ({found}): an import makes a new data directory, choose another, or empty it if an import was interrupted",
-        directory.display()
-    );
+    let sentence =
+        format!("{}: holds data ({found}): an import makes a new data directory, choose another", directory.display());
     Fault::new(ExitCode::DataDirForeign, sentence)
 }
 

@@ -25,7 +25,8 @@ use crate::gauges::Stopwatch;
 use crate::node::recovery::{Purpose, open};
 use crate::runtime::clock::Clock;
 
-/// Log index and term of the snapshot. A member at those of a new ensemble would count as one without data. The first leader begins an epoch above that of the zxid.
+/// Log index and term of the snapshot. A member at those of a new ensemble would count as one without data. The first leader begins
+/// an epoch above that of the zxid.
 const PLACE: (u64, u64) = (BOOTSTRAP_INDEX.0 + 1, BOOTSTRAP_TERM.0 + 1);
 
 /// Writes the state into the data directory of the configuration, for this server alone, or as the only voter of its

@@ -23,7 +23,7 @@ LABELS = {"request": "operation", "write_stage": "stage"}
 # Checks that a busy host may fail at any time.
 BY_THE_HOST = {"disk-space-left", "growth", "sync-latency", "executor-stalls"}
 # They differ between any two looks.
-MOVING = ("log_dir_free", "data_dir_free", "uptime", "num_alive_connections", "packets_", "open_file_descriptor_count", "process_", "thread_", "connections_memory", "anonymous_memory", "bytes_received_count", "response_bytes")
+MOVING = ("log_dir_free", "data_dir_free", "uptime", "num_alive_connections", "packets_", "open_file_descriptor_count", "process_", "thread_", "delta_memory", "connections_memory", "log_memory", "anonymous_memory", "bytes_received_count", "response_bytes")
 
 
 @pytest.fixture(scope="module")
