@@ -115,9 +115,8 @@ impl Arguments {
                     return Err(Fault::new(ExitCode::DataDirForeign, sentence));
                 }
             }
-            owner::check_new(target)?;
         }
-        Ok(())
+        owner::check_new(config)
     }
 
     fn tell_next(&self, out: &mut Output, config: &Config, counts: &Counts, took: Duration) -> Result<(), Fault> {

@@ -66,7 +66,7 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
 /// # Errors
 /// When one did, or the file cannot be read.
 pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
-    if read(disk)?.as_deref() != Some(UNFINISHED) {
+    if !read(disk)?.is_some_and(|text| text.starts_with(UNFINISHED)) {
         return Ok(());
     }
     let sentence = format!("{}: an import into it did not finish: run `corral import` again", at(disk));
@@ -76,36 +76,47 @@ pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
 /// Checks, before anything is read, that an import may write here.
 ///
 /// # Errors
-/// When the directory holds data.
-pub(crate) fn check_new(directory: &Path) -> Result<(), Fault> {
-    let mut names: Vec<String> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
-    names.sort_unstable();
-    if names.iter().any(|name| name == NAME)
-        && fs::read(directory.join(NAME)).is_ok_and(|text| text == UNFINISHED.as_bytes())
-    {
-        return Ok(());
+/// When one of the directories holds data.
+pub(crate) fn check_new(config: &Config) -> Result<(), Fault> {
+    let (data_dir, log_dir) = (&config.server.data_dir, &config.server.log_dir);
+    let found = |directory: &Path| fs::read_to_string(directory.join(NAME)).unwrap_or_default();
+    if !found(data_dir).starts_with(UNFINISHED) {
+        check_empty(data_dir)?;
     }
+    // It is given to the server shortly before the data directory.
+    let is_begun = found(data_dir) == begun(config) || found(log_dir).starts_with(UNFINISHED);
+    if is_begun { Ok(()) } else { check_empty(log_dir) }
+}
+
+fn check_empty(directory: &Path) -> Result<(), Fault> {
+    let names = fs::read_dir(directory).into_iter().flatten();
+    let mut names: Vec<String> = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort_unstable();
     names.iter().find(|name| !EMPTY.contains(&&***name)).map_or(Ok(()), |found| Err(holds_others(directory, found)))
 }
 
-/// Makes the directory, and notes in it that an import begins, before anything else is there.
+/// The content of the file while an import is not complete: with the log directory, which was empty when it began.
+fn begun(config: &Config) -> String {
+    format!("{UNFINISHED}{}\n", config.server.log_dir.display())
+}
+
+/// Makes the directories, and notes in them that an import begins, before anything else is there.
 ///
 /// # Errors
-/// When it cannot be written.
-pub(crate) fn announce_import(directory: &Path) -> Result<(), Fault> {
-    let write = || {
-        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
-        fs::write(directory.join(NAME), UNFINISHED)?;
-        File::open(directory)?.sync_all()
-    };
-    write().map_err(|error| {
-        let sentence = format!("{}: cannot be written: {error}", directory.display());
-        Fault::new(ExitCode::StorageUnavailable, sentence)
-    })
+/// When that cannot be written.
+pub(crate) fn announce_import(config: &Config) -> Result<(), Fault> {
+    for directory in [&config.server.data_dir, &config.server.log_dir] {
+        let write = || {
+            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+            fs::write(directory.join(NAME), begun(config))?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(|error| {
+            let sentence = format!("{}: cannot be written: {error}", directory.display());
+            Fault::new(ExitCode::StorageUnavailable, sentence)
+        })?;
+    }
+    Ok(())
 }
 
 fn holds_others(directory: &Path, found: &str) -> Fault {
@@ -114,24 +125,19 @@ fn holds_others(directory: &Path, found: &str) -> Fault {
     Fault::new(ExitCode::DataDirForeign, sentence)
 }
 
-/// Notes that an import into the directory begins. Files of an unfinished one are removed.
+/// Removes the files of an import that did not finish, in a directory that [`announce_import`] has marked.
 ///
 /// # Errors
-/// When the directory holds data, or cannot be written.
+/// When it is not marked, or cannot be written.
 pub(crate) fn begin_import(disk: &MmapDisk) -> Result<(), Fault> {
     let failed = |error: io::Error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be written: {error}", at(disk)))
     };
-    let is_unfinished = read(disk)?.as_deref() == Some(UNFINISHED);
-    let names = disk.list().map_err(failed)?;
-    let data: Vec<&String> = names.iter().filter(|name| !EMPTY.contains(&&***name)).collect();
-    if is_unfinished {
-        let is_ours = |name: &&String| OWN.iter().any(|prefix| name.starts_with(prefix));
-        data.into_iter().filter(is_ours).try_for_each(|name| disk.remove(name)).map_err(failed)?;
-    } else if let Some(found) = data.first() {
-        return Err(holds_others(disk.path(), found));
+    if !read(disk)?.is_some_and(|text| text.starts_with(UNFINISHED)) {
+        return Err(holds_others(disk.path(), NAME));
     }
-    disk.write_file(NAME, UNFINISHED.as_bytes()).map_err(failed)
+    let is_ours = |name: &&String| OWN.iter().any(|prefix| name.starts_with(prefix));
+    disk.list().and_then(|names| names.iter().filter(is_ours).try_for_each(|name| disk.remove(name))).map_err(failed)
 }
 
 /// Makes the directory this server's, whoever had it.

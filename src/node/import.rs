@@ -36,10 +36,8 @@ const PLACE: (u64, u64) = (BOOTSTRAP_INDEX.0 + 1, BOOTSTRAP_TERM.0 + 1);
 /// If the directory holds data, is in use, or cannot be written. An import that did not finish can be done again.
 pub(crate) fn write(config: &Config, tree: Tree) -> Result<(), Fault> {
     let extra = membership(config)?;
-    for directory in [&config.server.data_dir, &config.server.log_dir] {
-        owner::check_new(directory)?;
-        owner::announce_import(directory)?;
-    }
+    owner::check_new(config)?;
+    owner::announce_import(config)?;
     let mut opened = open(config, 1, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::begin_import(disk))?;
     opened.log.go_on_behind(&mut opened.found, PLACE)?;
     let settings = SnapshotSettings { retained: 1, purge: false, paced: false };

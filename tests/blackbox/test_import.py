@@ -168,6 +168,19 @@ def test_half_an_import_serves_nobody_and_is_done_again(server):
     check(server, expected(WITH_SNAPSHOTS))
 
 
+def test_half_an_import_with_a_log_directory_is_done_again(server, tmp_path):
+    """As a kill between its last two steps would leave it."""
+    arguments = (RECORDINGS / "3.9.4", "--data-dir", tmp_path / "data", "--set", f'server.log_dir="{tmp_path}/log"')
+    equal(run_import(*arguments).returncode, 0)
+    equal(run_import(*arguments).returncode, 5, "it is complete")
+    (tmp_path / "data/OWNER").write_text(f"import\n{tmp_path}/log\n")
+    done = run_import(*arguments)
+    equal(done.returncode, 0, done.stderr)
+    (tmp_path / "data/OWNER").write_text(f"import\n{tmp_path}/other\n")
+    done = run_import(*arguments)
+    equal((done.returncode, f"{tmp_path}/log: holds data" in done.stderr), (5, True), done.stderr)
+
+
 def test_a_running_zookeeper_and_its_directories_are_left_alone(copy):
     source = copy("3.9.4")
     done = run_import(source.parent, "--data-dir", source / "new")
