@@ -130,7 +130,7 @@ impl Arguments {
         let set = if self.set.is_empty() { "" } else { ", with the same --set" };
         out.line(&format!("next: corral serve{file}{given}{set}"))?;
         if counts.ttls > 0 && !config.features.extended_types {
-            out.line("there are znodes with a TTL: clients can make more with features.extended_types = true alone")?;
+            out.line("there are znodes with a TTL: set features.extended_types = true, or clients cannot create more")?;
         }
         if config.own_member().is_some() {
             out.line(

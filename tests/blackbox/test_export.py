@@ -138,7 +138,9 @@ def test_a_server_that_runs_sends_its_state(server, tmp_path):
     assert got.stdout.startswith(f"{file}: ") and f"zxid 0x{file.suffix[1:]}, in " in got.stdout, got.stdout
     done = run_import(tmp_path / "got", "--data-dir", tmp_path / "data-got")
     equal((done.returncode, set(written) - created(tmp_path / "data-got")), (0, set()), done.stderr)
-    got = command("snapshot", "get", f"127.0.0.1:{port}", "--token-file", RECORDINGS / "3.9.4/expected.json", "--out", tmp_path / "no")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("another token\n")
+    got = command("snapshot", "get", f"127.0.0.1:{port}", "--token-file", wrong, "--out", tmp_path / "no")
     equal((got.returncode, "status 401" in got.stderr and "Not authenticated" in got.stderr), (1, True), got.stderr)
     short = http.ask(url + "?streaming=false", headers=proof)
     equal((short.status, short.json()), (200, {"command": "snapshot", "error": None}))

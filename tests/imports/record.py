@@ -72,7 +72,7 @@ def record(name, case):
             "zxid": client.zxid,
             "tree": tree,
         }
-        (target / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
+        (target / "expected.json").write_text(json.dumps(expected, ensure_ascii=False) + "\n")
         print(name, [(file.name, file.stat().st_size) for file in sorted((target / "version-2").iterdir())], flush=True)
     finally:
         server.dispose()
