@@ -233,7 +233,8 @@ def test_top_names_the_client_that_hammers(server):
     def polite_is_seen():
         polite.get("/")
         top = http.ask(f"{server.url}/top").json()
-        return top if len(top["sessions"]) == 2 else None
+        # The first look may fall into the beginning.
+        return top if [row["session_id"] for row in top["sessions"]] == [f"0x{one.session_id:x}" for one in (hammering, polite)] else None
 
     with server.client() as hammering, server.client() as polite:
         polite.get("/zookeeper", watch=True)
@@ -247,7 +248,6 @@ def test_top_names_the_client_that_hammers(server):
             ended.set()
             thread.join()
         first, second = found["sessions"]
-        equal((first["session_id"], second["session_id"]), (f"0x{hammering.session_id:x}", f"0x{polite.session_id:x}"))
         assert first["requests_per_second"] > second["requests_per_second"], found
         equal((second["watches"], found["addresses"][0]["address"], found["addresses"][0]["connections"]), (1, "127.0.0.1", 2))
         equal((found["paths"][0]["path"], found["command"], found["error"]), ("/zookeeper/config", "top", None))

