@@ -7,6 +7,7 @@
 use std::io;
 use std::path::Path;
 
+use corral_zookeeper::directory::VERSION_DIRECTORY;
 use io_uring::{IoUring, Probe, opcode};
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -243,7 +244,7 @@ fn io_uring_fault(error: &io::Error, disabled: &str) -> Fault {
 
 /// Refuses a directory that ZooKeeper has used: starting empty beside its data would look like data loss.
 fn data_dir(path: &Path) -> Result<(), Fault> {
-    let theirs = path.join("version-2");
+    let theirs = path.join(VERSION_DIRECTORY);
     if !theirs.is_dir() {
         return Ok(());
     }

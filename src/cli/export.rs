@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Args;
+use corral_core::shared::Text;
 use corral_core::znode::Owner;
 use corral_zookeeper::export;
 use indicatif::{HumanCount, ProgressBar, ProgressFinish};
@@ -50,12 +51,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let (znodes, count) = (view.node_count(), sessions.len());
     let took = started.elapsed().as_secs_f64();
     out.line(&format!("{}: {znodes} znodes, {count} sessions, zxid {}, in {took:.1} s", file.display(), view.zxid()))?;
-    let mut has_ttl = false;
-    view.walk("/", |_, node| {
-        has_ttl = matches!(Owner::from_bits(node.stat().owner), Owner::Ttl(_));
-        !has_ttl
-    });
-    if has_ttl {
+    let owner = |path: &Text| view.get(path).map(|node| Owner::from_bits(node.stat().owner));
+    if machine.reapable().iter().any(|path| matches!(owner(path), Some(Owner::Ttl(_)))) {
         out.line("there are znodes with a TTL: ZooKeeper deletes them unless it has extendedTypesEnabled=true")?;
     }
     out.line(&format!(

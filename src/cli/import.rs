@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     /// Set any key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse)]
     set: Vec<Override>,
-    /// Read everything and say what it is; write nothing
+    /// Read and report everything; write nothing
     #[arg(long)]
     dry_run: bool,
     /// Import a doubtful state too, in which transactions may be missing. ZooKeeper would start with it
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     }
     let mut out = Output::new();
     let counts = tree.counts();
-    bar.suspend(|| tell(&mut out, &tree, &counts, &report).and_then(|()| out.finish()))?;
+    bar.suspend(|| print_report(&mut out, &tree, &counts, &report).and_then(|()| out.finish()))?;
     if !report.doubts.is_empty() && !arguments.force {
         let mut sentence = String::from("nothing was written, because of doubts:");
         report.doubts.iter().for_each(|doubt| sentence.extend(["\n", doubt]));
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         Fault::new(ExitCode::DataDamaged, format!("{error}; empty {directory}, and import again"))
     })?;
     bar.finish_and_clear();
-    arguments.tell_next(&mut out, &config, &counts, started.elapsed())?;
+    arguments.print_next(&mut out, &config, &counts, started.elapsed())?;
     out.finish()
 }
 
@@ -119,7 +119,7 @@ impl Arguments {
         owner::check_new(config)
     }
 
-    fn tell_next(&self, out: &mut Output, config: &Config, counts: &Counts, took: Duration) -> Result<(), Fault> {
+    fn print_next(&self, out: &mut Output, config: &Config, counts: &Counts, took: Duration) -> Result<(), Fault> {
         let directory = config.server.data_dir.display();
         out.line(&format!("imported into {directory}: {} znodes in {:.1} s", counts.znodes, took.as_secs_f64()))?;
         let file = self.config.as_ref().map_or_else(String::new, |file| format!(" --config {}", file.display()));
@@ -170,7 +170,7 @@ fn text(progress: Progress) -> String {
     }
 }
 
-fn tell(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Result<(), Fault> {
+fn print_report(out: &mut Output, tree: &Tree, counts: &Counts, report: &Report) -> Result<(), Fault> {
     for damaged in &report.damaged_snapshots {
         out.line(&format!("damaged snapshot passed over: {}", plain(damaged)))?;
     }

@@ -8,12 +8,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use corral_core::ids::Zxid;
+use corral_zookeeper::directory::VERSION_DIRECTORY;
 use corral_zookeeper::export::file_name;
 
 use crate::exit::{ExitCode, Fault};
 
-/// Where ZooKeeper looks below its dataDir.
-const VERSION_DIRECTORY: &str = "version-2";
 /// A file that is not whole.
 const UNFINISHED: &str = "unfinished";
 

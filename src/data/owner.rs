@@ -8,7 +8,8 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Display, Path};
 
-use corral_storage::{Disk as _, MmapDisk};
+use corral_storage::log::DURABLE_NAME;
+use corral_storage::{DATA_PREFIXES, DIRECTORY_MODE, Disk as _, MmapDisk};
 
 use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
@@ -18,10 +19,6 @@ use corral_peer::ClusterName;
 const NAME: &str = "OWNER";
 /// Its content while an import into the directory is not complete.
 const UNFINISHED: &str = "import\n";
-/// Beginnings of the names of files that an import writes.
-const OWN: [&str; 4] = ["image-", "log-", "spare-", "DURABLE"];
-/// Of a data directory: for its owner alone.
-const DIRECTORY_MODE: u32 = 0o700;
 /// Files that an empty data directory may hold.
 const EMPTY: [&str; 5] = ["FORMAT", "LOCK", "initialize", "lost+found", "myid"];
 /// Bytes that are read of it; what this program writes is shorter.
@@ -66,11 +63,15 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
 /// # Errors
 /// When one did, or the file cannot be read.
 pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
-    if !read(disk)?.is_some_and(|text| text.starts_with(UNFINISHED)) {
+    if !is_unfinished(disk)? {
         return Ok(());
     }
     let sentence = format!("{}: an import into it did not finish: run `corral import` again", at(disk));
     Err(Fault::new(ExitCode::DataDirForeign, sentence))
+}
+
+fn is_unfinished(disk: &MmapDisk) -> Result<bool, Fault> {
+    Ok(read(disk)?.is_some_and(|text| text.starts_with(UNFINISHED)))
 }
 
 /// Checks, before anything is read, that an import may write here.
@@ -83,7 +84,7 @@ pub(crate) fn check_new(config: &Config) -> Result<(), Fault> {
     if !found(data_dir).starts_with(UNFINISHED) {
         check_empty(data_dir)?;
     }
-    // It is given to the server shortly before the data directory.
+    // The log directory gets its owner shortly before the data directory.
     let is_begun = found(data_dir) == begun(config) || found(log_dir).starts_with(UNFINISHED);
     if is_begun { Ok(()) } else { check_empty(log_dir) }
 }
@@ -100,7 +101,7 @@ fn begun(config: &Config) -> String {
     format!("{UNFINISHED}{}\n", config.server.log_dir.display())
 }
 
-/// Makes the directories, and notes in them that an import begins, before anything else is there.
+/// Creates the directories, and marks them as those of an unfinished import before any other file exists.
 ///
 /// # Errors
 /// When that cannot be written.
@@ -133,10 +134,10 @@ pub(crate) fn begin_import(disk: &MmapDisk) -> Result<(), Fault> {
     let failed = |error: io::Error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be written: {error}", at(disk)))
     };
-    if !read(disk)?.is_some_and(|text| text.starts_with(UNFINISHED)) {
+    if !is_unfinished(disk)? {
         return Err(holds_others(disk.path(), NAME));
     }
-    let is_ours = |name: &&String| OWN.iter().any(|prefix| name.starts_with(prefix));
+    let is_ours = |name: &&String| DATA_PREFIXES.iter().chain(&[DURABLE_NAME]).any(|prefix| name.starts_with(prefix));
     disk.list().and_then(|names| names.iter().filter(is_ours).try_for_each(|name| disk.remove(name))).map_err(failed)
 }
 

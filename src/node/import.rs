@@ -6,24 +6,23 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Membership, NodeId};
+use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM};
 use corral_core::ids::SessionId;
 use corral_core::sequencer::FrozenState;
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::snapshot::{TreeBuilder, initial_snapshot};
-use corral_engine::extra;
 use corral_peer::Generation;
 use corral_zookeeper::password;
 use corral_zookeeper::tree::Tree;
 
 use crate::actor::snapshot_writer::{self, SnapshotSettings};
 use crate::config::Config;
-use crate::config::value::Role;
 use crate::data::owner;
 use crate::exit::{ExitCode, Fault};
 use crate::gauges::Stopwatch;
+use crate::node::membership;
 use crate::node::recovery::{Purpose, open};
-use crate::runtime::clock::Clock;
+use crate::runtime::random::random;
 
 /// Log index and term of the snapshot. A member at those of a new ensemble would count as one without data. The first leader begins
 /// an epoch above that of the zxid.
@@ -35,7 +34,7 @@ const PLACE: (u64, u64) = (BOOTSTRAP_INDEX.0 + 1, BOOTSTRAP_TERM.0 + 1);
 /// # Errors
 /// If the directory holds data, is in use, or cannot be written. An import that did not finish can be done again.
 pub(crate) fn write(config: &Config, tree: Tree) -> Result<(), Fault> {
-    let extra = membership(config)?;
+    let extra = membership::only_voter(config, Generation::FIRST, "import on a participant")?;
     owner::check_new(config)?;
     owner::announce_import(config)?;
     let mut opened = open(config, 1, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::begin_import(disk))?;
@@ -49,25 +48,8 @@ pub(crate) fn write(config: &Config, tree: Tree) -> Result<(), Fault> {
     owner::take(&opened.disk, config)
 }
 
-/// The membership for the snapshot. Empty for a server that runs alone.
-fn membership(config: &Config) -> Result<Vec<u8>, Fault> {
-    match config.own_member() {
-        None => Ok(Vec::new()),
-        Some(own) if own.role == Role::Observer => {
-            let sentence = format!("server {} is an observer: import on a participant", own.id);
-            Err(Fault::new(ExitCode::Config, sentence))
-        }
-        Some(own) => {
-            let generation = Generation::FIRST.next(Clock::start().wall().0.cast_unsigned());
-            Ok(extra::encode(&Membership::simple(&[NodeId(u64::from(own.id))], &[]).into(), generation))
-        }
-    }
-}
-
 fn frozen(tree: Tree, extra: Vec<u8>) -> Result<FrozenState, Fault> {
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
-    let below = initial_snapshot(u64::from_le_bytes(seed));
+    let below = initial_snapshot(u64::from_le_bytes(random()?));
     let mut builder = TreeBuilder::new(below.seed());
     let (zxid, digest, nodes, sessions) = (tree.zxid(), tree.digest(), tree.nodes().len() as u64, sessions(&tree));
     tree.into_nodes().for_each(|(path, node)| builder.add(path, node));
@@ -83,7 +65,7 @@ fn frozen(tree: Tree, extra: Vec<u8>) -> Result<FrozenState, Fault> {
     })
 }
 
-/// Clients of ZooKeeper go on with the passwords that they have.
+/// Clients keep the passwords that ZooKeeper gave them.
 fn sessions(tree: &Tree) -> SessionTable {
     let session = |(id, timeout_ms, paths): (i64, i32, _)| {
         let ephemerals: Ephemerals = Iterator::cloned(paths).collect();

@@ -6,12 +6,15 @@
 use corral_consensus::{Membership, NodeId};
 use corral_core::coordinator::Founders;
 use corral_core::snapshot::Snapshot;
+use corral_engine::extra;
 use corral_engine::recovery::{DataKind, DataMismatch};
+use corral_peer::Generation;
 use corral_storage::log::Recovered;
 
 use crate::config::Config;
 use crate::config::value::Role;
 use crate::exit::{ExitCode, Fault};
+use crate::runtime::clock::Clock;
 
 /// Judges the newest snapshot and what the log holds.
 ///
@@ -43,6 +46,25 @@ pub(crate) fn data_kind(config: &Config, snapshot: Option<&Snapshot>, log: &Reco
             Fault::new(ExitCode::DataDamaged, sentence)
         }
     })
+}
+
+/// The membership for a snapshot in which this server is the only voter, in a generation behind `before`. Empty for a server
+/// that runs alone.
+///
+/// # Errors
+/// If this server is an observer. The sentence ends with `remedy`.
+pub(crate) fn only_voter(config: &Config, before: Generation, remedy: &str) -> Result<Vec<u8>, Fault> {
+    match config.own_member() {
+        None => Ok(Vec::new()),
+        Some(own) if own.role == Role::Observer => {
+            let sentence = format!("server {} is an observer: {remedy}", own.id);
+            Err(Fault::new(ExitCode::Config, sentence))
+        }
+        Some(own) => {
+            let generation = before.next(Clock::start().wall().0.cast_unsigned());
+            Ok(extra::encode(&Membership::simple(&[NodeId(u64::from(own.id))], &[]).into(), generation))
+        }
+    }
 }
 
 /// Servers of this role, as configured.

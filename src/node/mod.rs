@@ -61,6 +61,7 @@ use crate::node::recovery::{Recovery, Start};
 use crate::runtime::clock::Clock;
 use crate::runtime::executor::{self, ExecutorSettings};
 use crate::runtime::mailbox::{Bell, Post, mailbox};
+use crate::runtime::random::random;
 use crate::runtime::threads::{start, start_pinned};
 use crate::runtime::watchdog::{self, Limits, Pulse};
 
@@ -326,12 +327,6 @@ fn wait_until_up(boxes: &Mailboxes, executors: usize) -> Result<Option<ShardId>,
         }
     }
     Ok(first)
-}
-
-fn random<const BYTES: usize>() -> Result<[u8; BYTES], Fault> {
-    let mut bytes = [0; BYTES];
-    getrandom::fill(&mut bytes).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
-    Ok(bytes)
 }
 
 /// Starts every thread but the acceptor; gives the log thread, which ends last.

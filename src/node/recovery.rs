@@ -26,6 +26,7 @@ use crate::exit::{ExitCode, Fault, not_a_batch};
 use crate::node::replay::gap;
 use crate::node::{ensemble, membership};
 use crate::runtime::clock::{Clock, whole_ms};
+use crate::runtime::random::random;
 
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -263,12 +264,10 @@ fn open_log(
     purpose: Purpose,
     log_config: LogConfig,
 ) -> Result<(Log<MmapDisk>, Found), Fault> {
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
     let log_config = LogConfig {
         segment_bytes: usize::try_from(config.log.segment_bytes).unwrap_or(usize::MAX),
         spares_max: usize::from(config.log.spare_segments_max),
-        seed: u64::from_le_bytes(seed),
+        seed: u64::from_le_bytes(random()?),
         ..log_config
     };
     let mut said = Instant::now();
@@ -390,9 +389,7 @@ impl Purpose {
 
 /// The state of the snapshot and its place in the log, or that of an empty server.
 pub(crate) fn state_machine(loaded: Option<&LoadedSnapshot>) -> Result<(StateMachine, u64, u64), Fault> {
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| Fault::new(ExitCode::Internal, format!("no random bytes: {error}")))?;
-    Ok(recovery::state_of(loaded, u64::from_le_bytes(seed)))
+    Ok(recovery::state_of(loaded, u64::from_le_bytes(random()?)))
 }
 
 /// Bytes of the largest entry that log and Raft take.

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use corral_consensus::{Membership, NodeId};
+use corral_consensus::Membership;
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
@@ -20,14 +20,13 @@ use corral_storage::purge;
 
 use crate::actor::snapshot_writer::{self, NotWritten, SnapshotSettings};
 use crate::config::Config;
-use crate::config::value::Role;
 use crate::data::owner;
 use crate::data::remembered;
 use crate::exit::{ExitCode, Fault};
 use crate::gauges::Stopwatch;
+use crate::node::membership;
 use crate::node::recovery::{Opened, Purpose, entry_bytes_max, open, sequencer_config, state_machine};
 use crate::node::replay::{apply_alone, check_reach};
-use crate::runtime::clock::Clock;
 
 /// What a data directory holds, and who belonged to its ensemble.
 pub(crate) struct Survivor {
@@ -90,7 +89,7 @@ impl Survivor {
 
     /// Znodes, and the last zxid.
     pub(crate) fn extent(&self) -> (u64, u64) {
-        let view = self.sequencer.machine().view();
+        let view = self.machine().view();
         (view.node_count(), view.zxid().0)
     }
 
@@ -99,17 +98,7 @@ impl Survivor {
     /// # Errors
     /// When the snapshot cannot be written; then nothing is different.
     pub(crate) fn rescue(mut self, config: &Config) -> Result<(), Fault> {
-        let members = match config.own_member() {
-            None => Vec::new(),
-            Some(own) if own.role == Role::Observer => {
-                let sentence = format!("server {} is an observer: make it a participant first", own.id);
-                return Err(Fault::new(ExitCode::Config, sentence));
-            }
-            Some(own) => {
-                let generation = self.generation.next(Clock::start().wall().0.cast_unsigned());
-                extra::encode(&Membership::simple(&[NodeId(u64::from(own.id))], &[]).into(), generation)
-            }
-        };
+        let members = membership::only_voter(config, self.generation, "make it a participant first")?;
         let frozen = self.sequencer.freeze(Millis(0), members);
         let (place, settings) =
             ((frozen.zxid.0, frozen.index), SnapshotSettings { retained: 1, purge: false, paced: false });

@@ -7,6 +7,7 @@ pub(crate) mod complaint;
 pub(crate) mod executor;
 pub(crate) mod mailbox;
 pub(crate) mod memory;
+pub(crate) mod random;
 pub(crate) mod rolling_file;
 pub(crate) mod threads;
 pub(crate) mod turn;

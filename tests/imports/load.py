@@ -181,44 +181,12 @@ def ballast(server, count, data_bytes=20):
         for path in ("/ballast", *(f"/ballast/{number // 1000}" for number in range(0, count, 1000))):
             client.create(path)
         bodies = [jute.create_body(f"/ballast/{number // 1000}/{number}", b"b" * data_bytes) for number in range(count)]
-        ask_all(client, [(jute.CREATE, body) for body in bodies])
-
-
-def ask_all(client, requests, depth=200):
-    """The replies to all requests, many of which are on their way at a time."""
-    replies, sent = [], 0
-    while len(replies) < len(requests):
-        while sent < len(requests) and sent - len(replies) < depth:
-            client.send(*requests[sent])
-            sent += 1
-        replies.append(client.reply())
-    return replies
-
-
-def tree(client):
-    """Everything below the root: path to data, ACL and Stat."""
-    client.auth("digest", scenario.CREDENTIALS)
-    found, level = {}, ["/"]
-    while level:
-        requests = [
-            request
-            for path in level
-            for request in (
-                (jute.GET_DATA, jute.read_body(path)), (jute.GET_ACL, jute.string(path)), (jute.GET_CHILDREN, jute.read_body(path)),
-            )
-        ]  # fmt: skip
-        replies, below = ask_all(client, requests), []
-        for path, data, acl, children in zip(level, replies[::3], replies[1::3], replies[2::3], strict=True):
-            assert not (data.error or acl.error or children.error), (path, data, acl, children)
-            found[path] = (data.body.buffer(), data.body.stat(), tuple(acl.body.acl()))
-            below += [f"{path.rstrip('/')}/{name}" for name in children.body.strings()]
-        level = below
-    return found
+        scenario.ask_all(client, [(jute.CREATE, body) for body in bodies])
 
 
 def read_tree(server):
     with Client(server.address, TIMEOUTS_MS[0]) as client:
-        return tree(client)
+        return scenario.nodes(client)
 
 
 def differences(expect, found, but=()):

@@ -58,19 +58,46 @@ def play(client, expired):
         assert refused.code == jute.NODE_EXISTS, refused
 
 
-def tree(client):
-    """Everything below the root: path to data, ACL and Stat, all as JSON has them."""
+def ask_all(client, requests, depth=200):
+    """The replies to all requests, many of which are on their way at a time."""
+    replies, sent = [], 0
+    while len(replies) < len(requests):
+        while sent < len(requests) and sent - len(replies) < depth:
+            client.send(*requests[sent])
+            sent += 1
+        replies.append(client.reply())
+    return replies
+
+
+def nodes(client):
+    """Everything below the root: path to data, ACL and Stat."""
     client.auth("digest", CREDENTIALS)
-    found, left = {}, ["/"]
-    while left:
-        path = left.pop()
-        children, _ = client.children2(path)
-        data, stat = client.get(path)
-        acl, _ = client.get_acl(path)
+    found, level = {}, ["/"]
+    while level:
+        requests = [
+            request
+            for path in level
+            for request in (
+                (jute.GET_DATA, jute.read_body(path)), (jute.GET_ACL, jute.string(path)), (jute.GET_CHILDREN, jute.read_body(path)),
+            )
+        ]  # fmt: skip
+        replies, below = ask_all(client, requests), []
+        for path, data, acl, children in zip(level, replies[::3], replies[1::3], replies[2::3], strict=True):
+            assert not (data.error or acl.error or children.error), (path, data, acl, children)
+            found[path] = (data.body.buffer(), data.body.stat(), tuple(acl.body.acl()))
+            below += [f"{path.rstrip('/')}/{name}" for name in children.body.strings()]
+        level = below
+    return found
+
+
+def tree(client):
+    """The same as JSON has it."""
+
+    def node(data, stat, acl):
         text = None if data is None else base64.b64encode(data).decode()
-        found[path] = [text, [list(entry) for entry in acl], list(stat)]
-        left += [f"{path.rstrip('/')}/{child}" for child in children]
-    return dict(sorted(found.items()))
+        return [text, [list(entry) for entry in acl], list(stat)]
+
+    return {path: node(*values) for path, values in sorted(nodes(client).items())}
 
 
 class Resumed(Client):

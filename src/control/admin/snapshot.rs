@@ -37,7 +37,7 @@ use crate::runtime::threads::lower_priority;
 /// Pauses until the server's own snapshot is there, and how many.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 12_000;
-/// A client that takes nothing for so long is given up.
+/// A client that reads nothing for this time is disconnected.
 const STALL: Duration = Duration::from_secs(30);
 /// Chunks on their way, of 256 KiB each.
 const CHUNKS: usize = 4;

@@ -33,7 +33,7 @@ pub use log::{
     Spare, SpareJob,
 };
 pub use mapping::end_on_lost_page;
-pub use mmap_disk::{Access, DiskError, MmapDisk, SyncRecipe};
+pub use mmap_disk::{Access, DATA_PREFIXES, DIRECTORY_MODE, DiskError, MmapDisk, SyncRecipe};
 pub use sim_disk::SimDisk;
 pub use snapshot::{
     SnapshotError, SnapshotFile, SnapshotHead, SnapshotName, SnapshotReceiver, SnapshotWriter, kept_snapshots,

@@ -49,7 +49,7 @@ mod window;
 mod writer;
 
 pub use config::LogConfig;
-pub(crate) use durable_file::DURABLE_NAME;
+pub use durable_file::DURABLE_NAME;
 pub use entry::{Durable, Entry, EntryKind, HardState, Record};
 pub use error::{ADVICE, LogError};
 pub(crate) use error::{SPACE, shortage};

@@ -29,11 +29,11 @@ const LOCK_NAME: &str = "LOCK";
 /// Mode of every file that is made here.
 const FILE_MODE: u32 = 0o600;
 /// Mode of every directory that is made here.
-const DIRECTORY_MODE: u32 = 0o700;
+pub const DIRECTORY_MODE: u32 = 0o700;
 /// Mode bits of users that are not the owner.
 const OTHERS_MODE: u32 = 0o077;
-/// What files of this program are named besides its small files with fixed names.
-const OWN_PREFIXES: [&str; 3] = ["log-", "spare-", "image-"];
+/// Beginnings of the names of files with data.
+pub const DATA_PREFIXES: [&str; 3] = ["log-", "spare-", "image-"];
 const OWN_NAMES: [&str; 5] = [FORMAT_NAME, LOCK_NAME, DURABLE_NAME, "OWNER", "SERVERS"];
 /// Identifies the boot of the kernel, and with it the content of the page cache.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
@@ -455,7 +455,7 @@ fn restrict(path: &Path) -> io::Result<Access> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let name = entry.file_name();
-        let ours = |name: &str| OWN_NAMES.contains(&name) || OWN_PREFIXES.iter().any(|own| name.starts_with(own));
+        let ours = |name: &str| OWN_NAMES.contains(&name) || DATA_PREFIXES.iter().any(|own| name.starts_with(own));
         let metadata = entry.metadata()?;
         if !name.to_str().is_some_and(ours) || !metadata.is_file() || metadata.mode() & OTHERS_MODE == 0 {
             continue;

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
+use crate::BUFFER_BYTES;
+
 /// Of `SnappyOutputStream`: a magic number, then version and compatible version.
 const SNAPPY_MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 const SNAPPY_HEADER_BYTES: usize = SNAPPY_MAGIC.len() + 8;
 /// The largest block that is accepted, decompressed. Java writes 32 KiB by default, and 512 MiB at most.
 const SNAPPY_BLOCK_MAX: usize = 512 << 20;
-const BUFFER_BYTES: usize = 256 << 10;
 
 /// The decompressed bytes of a snapshot. The suffix of the name decides, as in ZooKeeper.
 ///

@@ -8,24 +8,22 @@ use std::time::SystemTime;
 use corral_core::digest::DIGEST_VERSION;
 use corral_core::ids::Zxid;
 
-use crate::SourceError;
 use crate::log::{LogFile, Next};
-use crate::snapshot::{self, DigestAt};
+use crate::snapshot::{self, DigestAt, Found};
 use crate::tree::Tree;
 use crate::txn::{Transaction, TxnDigest};
+use crate::{PROGRESS_EVERY, SourceError};
 
 /// Where ZooKeeper keeps snapshots and logs below its directories.
-const VERSION_DIRECTORY: &str = "version-2";
+pub const VERSION_DIRECTORY: &str = "version-2";
 /// Names of the files, in front of their zxids, and suffixes of snapshots behind them.
-const SNAPSHOTS: &str = "snapshot";
+pub(crate) const SNAPSHOTS: &str = "snapshot";
 const LOGS: &str = "log";
 const SUFFIXES: [&str; 3] = ["", "gz", "snappy"];
-/// ZooKeeper gives up when so many of the newest snapshots are damaged.
+/// The number of newest snapshots that ZooKeeper tries.
 const SNAPSHOTS_TRIED_MAX: usize = 100;
 /// Doubts that are kept.
 const DOUBTS_MAX: usize = 20;
-/// Transactions between two calls of `progress`.
-const PROGRESS_EVERY: u64 = 10_000;
 
 /// The files of a server.
 #[derive(Debug)]
@@ -53,11 +51,11 @@ pub enum Progress {
 pub struct Loaded {
     /// The state.
     pub tree: Tree,
-    /// How it came about.
+    /// How it was read.
     pub report: Report,
 }
 
-/// How a state came about.
+/// How a state was read.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The snapshot; `None` if the log alone makes up the state.
@@ -80,8 +78,6 @@ pub struct Report {
     pub ended_ephemerals: u64,
     /// Znodes dropped because they have no parent.
     pub orphans: u64,
-    /// The snapshot is an export of corral, to which no log belongs.
-    needs_no_log: bool,
     /// Reasons to doubt that clients saw this state. ZooKeeper starts all the same. Each a sentence, the first ones.
     pub doubts: Vec<String>,
 }
@@ -125,14 +121,14 @@ impl Source {
     /// Damage with file and offset, or a sentence about files that make up no state.
     pub fn load(&self, progress: &mut dyn FnMut(Progress)) -> Result<Loaded, SourceError> {
         let mut report = Report::default();
-        let (tree, digest) = self.newest_snapshot(&mut report, progress)?;
+        let Found { tree, digest, is_ours } = self.newest_snapshot(&mut report, progress)?;
         let begin = tree.zxid();
-        let mut replay = Replay { last: begin, logged: Zxid(0), tree, digest, report };
-        for path in self.logs_behind(replay.last) {
+        let mut replay = Replay { logged: Zxid(0), tree, digest, report };
+        for path in self.logs_behind(begin) {
             replay.file(path, progress)?;
         }
-        let Replay { mut tree, digest, mut report, logged, .. } = replay;
-        if self.logs.is_empty() && !report.needs_no_log {
+        let Replay { mut tree, digest, mut report, logged } = replay;
+        if self.logs.is_empty() && !is_ours {
             let sentence = "there is no transaction log: name the `dataLogDir` of the zoo.cfg by --log-dir";
             report.doubt(sentence.to_owned());
         } else if !self.logs.is_empty() && logged < begin && begin.counter() != 0 {
@@ -156,22 +152,17 @@ impl Source {
         Ok(Loaded { tree, report })
     }
 
-    /// With the digest of the snapshot, if the snapshot holds changes of later transactions.
-    fn newest_snapshot(
-        &self,
-        report: &mut Report,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<(Tree, Option<DigestAt>), SourceError> {
+    /// Its digest stays if it holds changes of later transactions.
+    fn newest_snapshot(&self, report: &mut Report, progress: &mut dyn FnMut(Progress)) -> Result<Found, SourceError> {
         for (zxid, path) in self.snapshots.iter().take(SNAPSHOTS_TRIED_MAX) {
             match snapshot::read(path, &mut |bytes| progress(Progress::Snapshot(bytes))) {
-                Ok(snapshot::Found { mut tree, digest, is_ours }) => {
-                    tree.set_zxid(*zxid);
-                    report.needs_no_log = is_ours;
+                Ok(mut found) => {
+                    found.tree.set_zxid(*zxid);
                     report.snapshot = Some(path.clone());
                     // A digest of an earlier transaction says nothing: a leader had begun its epoch in between.
-                    let mut digest = digest.filter(|(at, _)| at >= zxid);
-                    compare_at(&mut digest, &tree, report);
-                    return Ok((tree, digest));
+                    found.digest = found.digest.filter(|(at, _)| at >= zxid);
+                    compare_at(&mut found.digest, &found.tree, report);
+                    return Ok(found);
                 }
                 Err(error @ SourceError::Io { .. }) => return Err(error),
                 Err(error) => report.damaged_snapshots.push(error.to_string()),
@@ -180,9 +171,9 @@ impl Source {
         if let Some(newest) = report.damaged_snapshots.first() {
             return Err(SourceError::Unfit(format!("no snapshot is whole: {newest}")));
         }
-        let mut empty = Tree::default();
-        empty.complete();
-        Ok((empty, None))
+        let mut tree = Tree::default();
+        tree.complete();
+        Ok(Found { tree, digest: None, is_ours: false })
     }
 
     /// The last file that begins at or before the next transaction, and all behind it.
@@ -231,7 +222,6 @@ struct Replay {
     /// Set while changes of the snapshot may lie ahead: the tree's digest behind a transaction to come.
     digest: Option<DigestAt>,
     report: Report,
-    last: Zxid,
     /// The last transaction of the log, replayed or not.
     logged: Zxid,
 }
@@ -283,16 +273,15 @@ impl Replay {
     fn transaction(&mut self, path: &Path, transaction: Transaction<'_>) {
         let Transaction { header, body, digest } = transaction;
         self.logged = self.logged.max(header.zxid);
-        if self.report.transactions == 0 && header.zxid <= self.last {
+        let (last, next) = (self.tree.zxid(), header.zxid);
+        if self.report.transactions == 0 && next <= last {
             return;
         }
-        let (last, next) = (self.last, header.zxid);
         let expect =
             if next.epoch() == last.epoch() { Zxid(last.0.saturating_add(1)) } else { Zxid::of(next.epoch(), 1) };
         if next != expect {
             self.report.doubt(format!("{}: zxid {next} follows {last}: transactions are missing", path.display()));
         }
-        self.last = next.max(last);
         self.report.transactions += 1;
         self.report.ineffective += u64::from(!self.tree.apply(&header, body));
         if self.digest.is_some() {

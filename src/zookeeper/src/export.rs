@@ -10,22 +10,22 @@ use corral_core::view::{NodeRef, View};
 use corral_wire::jute::Writer;
 use simd_adler32::Adler32;
 
+use crate::directory::SNAPSHOTS;
 use crate::snapshot::{DATABASE, MAGIC, OPEN};
+use crate::{BUFFER_BYTES, PROGRESS_EVERY};
 
 /// Of the format, which ZooKeeper writes since 3.0.
 const VERSION: i32 = 2;
-/// Bytes that are gathered before they are written.
-const BATCH_BYTES: usize = 256 << 10;
 
 /// The name of a snapshot.
 #[must_use]
 pub fn file_name(zxid: Zxid) -> String {
-    format!("snapshot.{:x}", zxid.0)
+    format!("{SNAPSHOTS}.{:x}", zxid.0)
 }
 
 /// Writes tree and sessions. `progress` is given the number of znodes so far.
 ///
-/// The bytes are those of ZooKeeper 3.9, with digest and last zxid. Earlier versions do not read beyond the seal that they know.
+/// The bytes are those of ZooKeeper 3.9, with digest and last zxid. Earlier versions stop after the last seal of their own format.
 ///
 /// # Errors
 /// Those of `to`, and a tree without the digest that was kept with it.
@@ -96,7 +96,7 @@ fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Bytes on their way, with their checksum.
+/// Buffers bytes, and updates the checksum of all bytes written.
 struct Sealed<W> {
     to: W,
     bytes: Vec<u8>,
@@ -106,7 +106,7 @@ struct Sealed<W> {
 impl<W: Write> Sealed<W> {
     fn put(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> io::Result<()> {
         write(&mut Writer::new(&mut self.bytes));
-        if self.bytes.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
+        if self.bytes.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -119,13 +119,13 @@ impl<W: Write> Sealed<W> {
     /// Parents come before their children. The root's path is the empty text, and a single slash ends the list. Returns the
     /// digest of the tree.
     fn nodes(&mut self, view: &View, acls: &BTreeMap<List<'_>, i64>, progress: &mut dyn FnMut(u64)) -> io::Result<u64> {
-        let (mut done, mut digest, mut result) = (0, 0_u64, Ok(()));
+        let (mut done, mut digest, mut result) = (0_u64, 0_u64, Ok(()));
         view.walk("/", |path, node| {
             let acl = list_of(node).map_or(OPEN, |list| acls[&list]);
             digest = digest.wrapping_add(digest::of_znode(path, node.data(), &node.stat()));
             result = self.put(|writer| node_record(writer, path, node, acl));
             done += 1;
-            if done % 10_000 == 0 {
+            if done.is_multiple_of(PROGRESS_EVERY) {
                 progress(done);
             }
             result.is_ok()

@@ -20,5 +20,10 @@ mod snapshot;
 pub mod tree;
 mod txn;
 
+/// Bytes that are read or written at once.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Znodes or transactions between two calls of a function for progress.
+const PROGRESS_EVERY: u64 = 10_000;
+
 pub use error::SourceError;
 pub use session::password;

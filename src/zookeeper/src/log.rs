@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::SourceError;
 use crate::input::{Fault, Input};
 use crate::txn;
+use crate::{BUFFER_BYTES, SourceError};
 
 /// `ZKLG`.
 const MAGIC: i32 = 0x5A4B_4C47;
@@ -48,9 +48,9 @@ impl LogFile {
         if file_bytes == 0 {
             return Ok(None);
         }
-        let mut input = Input::new(path, BufReader::with_capacity(256 << 10, file));
+        let mut input = Input::new(path, BufReader::with_capacity(BUFFER_BYTES, file));
         let magic = match input.int().and_then(|magic| input.array::<HEADER_REST_BYTES>().map(|_| magic)) {
-            // It was begun, and not even its header was written whole.
+            // The file was created, and its header was not written whole.
             Err(Fault::End) => return Ok(None),
             magic => magic.map_err(|fault| input.fault(0, fault))?,
         };

@@ -13,10 +13,10 @@ use corral_wire::error::DecodeError;
 use corral_wire::jute::Reader;
 use simd_adler32::Adler32;
 
-use crate::SourceError;
 use crate::codec;
 use crate::input::{Fault, Input};
 use crate::tree::Tree;
+use crate::{PROGRESS_EVERY, SourceError};
 
 /// `ZKSN`.
 pub(crate) const MAGIC: i32 = 0x5A4B_534E;
@@ -24,8 +24,6 @@ pub(crate) const MAGIC: i32 = 0x5A4B_534E;
 pub(crate) const DATABASE: i64 = i64::from_be_bytes(*b"corral\0\x01");
 /// The ACL of a znode that is open to all.
 pub(crate) const OPEN: i64 = -1;
-/// Znodes between two calls of `progress`.
-const PROGRESS_EVERY: u64 = 10_000;
 /// Digest and last zxid take 54 bytes, more if the digest is a text.
 const TRAILER_BYTES_MAX: u64 = 4096;
 

@@ -1,7 +1,7 @@
 //! The state of a ZooKeeper server: its tree and its sessions, and how transactions change them.
 //!
-//! A snapshot of ZooKeeper is taken while transactions go on, so it holds parts of later states. Replay must come to the right
-//! state all the same. Each rule below is that of `DataTree.processTxn` for this reason.
+//! A snapshot of ZooKeeper is taken while transactions are applied, so it contains parts of later states. Replay must still reach
+//! the correct state. For this reason each rule below is that of `DataTree.processTxn`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Tree {
         self.nodes.iter()
     }
 
-    /// As [`Tree::nodes`]; the tree is given up.
+    /// As [`Tree::nodes`], and consumes the tree.
     pub fn into_nodes(self) -> impl Iterator<Item = (Text, Znode)> {
         self.nodes.into_iter()
     }
@@ -251,7 +251,7 @@ impl Tree {
         true
     }
 
-    /// Counts anew what each subtree with a quota uses, as ZooKeeper does when it starts. Its transactions do not tell.
+    /// Counts anew what each subtree with a quota uses, as ZooKeeper does when it starts. No transaction contains it.
     pub(crate) fn count_quotas(&mut self) {
         let limited = |path: &Text| path.strip_prefix(QUOTAS)?.strip_suffix("/zookeeper_limits").map(Text::from);
         let mut used: HashMap<Text, (u64, u64)> =

@@ -75,7 +75,7 @@ pub(crate) struct Create<'a> {
     pub(crate) owner: Owner,
     /// The parent's version of children after it. -1: one more than before.
     pub(crate) parent_cversion: i32,
-    /// If the znode exists, the parent is brought up to date all the same. ZooKeeper does that for one type alone.
+    /// Whether the parent is updated even if the znode exists. ZooKeeper does so for one type only.
     pub(crate) updates_parent: bool,
 }
 

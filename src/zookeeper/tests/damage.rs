@@ -32,10 +32,11 @@ fn judge(whole: &State, file: &Path, bytes: &[u8], what: &str) {
     fs::write(file, bytes).expect("the copy is writable");
     match load(file.parent().expect("a directory")) {
         Ok((state, Loaded { report, .. })) => {
-            let told = !(report.torn.is_empty() && report.doubts.is_empty() && report.damaged_snapshots.is_empty());
+            let is_reported =
+                !(report.torn.is_empty() && report.doubts.is_empty() && report.damaged_snapshots.is_empty());
             let ends = what.starts_with("cut") && state.zxid < whole.zxid;
             assert!(
-                state == *whole || (told || ends) && state.zxid <= whole.zxid,
+                state == *whole || (is_reported || ends) && state.zxid <= whole.zxid,
                 "{}, {what}: {state:?}, {report:?}",
                 file.display()
             );
@@ -108,8 +109,8 @@ fn a_missing_log_is_noticed() {
     each_file_of("3.8.0", |whole, file, _| {
         let name = file.file_name().expect("a name").to_string_lossy().into_owned();
         fs::remove_file(file).expect("the copy is writable");
-        let (state, Loaded { report, .. }) = load(file.parent().expect("a directory")).expect("others are there");
-        // Nothing tells that there was a newer one than the newest.
+        let (state, Loaded { report, .. }) = load(file.parent().expect("a directory")).expect("the other files load");
+        // A missing newest log leaves no trace.
         let zxid = |name: &str| name.strip_prefix("log.").and_then(|zxid| u64::from_str_radix(zxid, 16).ok());
         let others = fs::read_dir(file.parent().expect("a directory")).expect("the copy");
         let mut others = others.filter_map(|entry| zxid(&entry.ok()?.file_name().to_string_lossy()));

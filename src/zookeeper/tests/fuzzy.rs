@@ -76,7 +76,7 @@ fn log(records: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = b"ZKLG\0\0\0\x02\0\0\0\0\0\0\0\0".to_vec();
     for record in records {
         bytes.extend(u64::from(adler32(&record.as_slice())).to_be_bytes());
-        bytes.extend(u32::try_from(record.len()).expect("short").to_be_bytes());
+        bytes.extend(u32::try_from(record.len()).expect("the record is short").to_be_bytes());
         bytes.extend(record);
         bytes.push(b'B');
     }
@@ -85,7 +85,8 @@ fn log(records: &[Vec<u8>]) -> Vec<u8> {
 
 fn load(snapshot: &[u8], log: Option<&[u8]>) -> Result<Loaded, SourceError> {
     let directory = tempfile::tempdir().expect("a directory");
-    let put = |name: String, bytes: &[u8]| fs::write(directory.path().join(name), bytes).expect("it is writable");
+    let put =
+        |name: String, bytes: &[u8]| fs::write(directory.path().join(name), bytes).expect("the directory is writable");
     put(format!("snapshot.{BEGIN:x}"), snapshot);
     log.into_iter().for_each(|log| put(format!("log.{:x}", BEGIN - 1), log));
     load_from(directory.path())
@@ -96,7 +97,7 @@ fn load_from(directory: &Path) -> Result<Loaded, SourceError> {
 }
 
 fn acl_of(loaded: &Loaded, path: &str) -> String {
-    let (_, node) = loaded.tree.nodes().find(|(other, _)| &***other == path).expect("it is there");
+    let (_, node) = loaded.tree.nodes().find(|(other, _)| &***other == path).expect("the znode exists");
     let Acl::List(list) = &node.acl else { return "open".to_owned() };
     list.iter().map(|entry| (*entry.id).to_owned()).collect()
 }
@@ -106,14 +107,14 @@ fn an_acl_that_the_snapshot_lacks_comes_with_its_transaction() {
     let (next, znodes) = (BEGIN + 1, [("/a", 9), ("/b", 9)]);
     let log_of = |records: &[Vec<u8>]| log(&[&[delete(BEGIN, "/none")], records].concat());
     let whole = log_of(&[create(next, "/a", b"kim:x"), delete(next + 1, "/b")]);
-    let loaded = load(&snapshot(&znodes, -1), Some(&whole)).expect("it is a state");
+    let loaded = load(&snapshot(&znodes, -1), Some(&whole)).expect("the files load");
     assert_eq!(
         (acl_of(&loaded, "/a"), loaded.tree.nodes().any(|(path, _)| &**path == "/b")),
         ("kim:x".to_owned(), false)
     );
     assert_eq!((loaded.tree.zxid(), loaded.report.doubts.len()), (Zxid(next + 1), 0), "{:?}", loaded.report);
     let short = log_of(&[delete(next, "/b")]);
-    let error = load(&snapshot(&znodes, -1), Some(&short)).err().expect("nobody may read a secret");
+    let error = load(&snapshot(&znodes, -1), Some(&short)).err().expect("an unknown ACL is refused");
     assert!(error.to_string().starts_with("the ACL of \"/a\" is neither"), "{error}");
 }
 
@@ -121,7 +122,7 @@ fn an_acl_that_the_snapshot_lacks_comes_with_its_transaction() {
 fn users_may_have_names_of_any_letters() {
     let smile = [0xed, 0xa0, 0xbd, 0xed, 0xb8, 0x80];
     let whole = log(&[delete(BEGIN, "/none"), create(BEGIN + 1, "/a", &smile)]);
-    let loaded = load(&snapshot(&[], -1), Some(&whole)).expect("it is a state");
+    let loaded = load(&snapshot(&[], -1), Some(&whole)).expect("the files load");
     assert_eq!(acl_of(&loaded, "/a"), "😀");
 }
 
@@ -135,7 +136,7 @@ fn a_log_that_ends_before_the_snapshot_or_is_not_there_is_doubted() {
         (-1, Some(&old), Some("the log ends at zxid 0x100000004, and the snapshot is of 0x100000005")),
         (-1, Some(&new), None),
     ] {
-        let loaded = load(&snapshot(&[], database), log.map(Vec::as_slice)).expect("it is a state");
+        let loaded = load(&snapshot(&[], database), log.map(Vec::as_slice)).expect("the files load");
         let doubts = &loaded.report.doubts;
         assert_eq!(doubts.len(), usize::from(doubt.is_some()), "{doubts:?}");
         assert!(doubts.iter().all(|found| doubt.is_some_and(|begin| found.starts_with(begin))), "{doubts:?}");
@@ -148,7 +149,7 @@ fn an_ephemeral_with_children_is_not_served() {
     for (is_ephemeral, servable) in [(false, true), (true, false)] {
         let parent = created(BEGIN + 2, "/e", b"kim:x", is_ephemeral);
         let whole = log(&[delete(BEGIN, "/none"), session.clone(), parent, create(BEGIN + 3, "/e/child", b"kim:x")]);
-        let loaded = load(&snapshot(&[], -1), Some(&whole)).expect("it is a state");
+        let loaded = load(&snapshot(&[], -1), Some(&whole)).expect("the files load");
         assert_eq!(servable::check(&loaded.tree).is_ok(), servable);
     }
 }

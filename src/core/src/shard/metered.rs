@@ -65,8 +65,8 @@ impl Metered {
         }
     }
 
-    /// Whether the connection's address is over a rate. The connection then waits for the next tick, also if it is no longer: the
-    /// driver reads it again when it is told to.
+    /// Whether the connection's address is over a rate. The connection then waits for the next tick even if the rate
+    /// allows it before: only the tick resumes reading.
     pub(super) fn is_over(&mut self, limits: &ShardLimits, now: Millis, id: ConnId) -> bool {
         let Some(Meters { address, waits, since }) = self.conns.get_mut(&id) else { return false };
         let is_over = *waits || is_over(address, limits, now);
@@ -152,7 +152,7 @@ mod tests {
         assert!(shares.iter().all(|share| *share > 20), "each has its turn: {shares:?}");
         // Bytes that were on their way when the reading was stopped: the rate allows them by now.
         shard.received(Millis(5190), second, &PING, &mut out);
-        assert!(shard.is_stalled(second), "it is told to be read by a tick alone");
+        assert!(shard.is_stalled(second), "only a tick resumes reading");
         let closed: Vec<ConnId> = out.closed.iter().map(|(id, _)| *id).collect();
         assert_eq!(closed, [free], "it is silent, and the others are not read");
         let resumed_at = (27..100).find(|tick| {

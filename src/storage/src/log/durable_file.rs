@@ -17,7 +17,7 @@ use crate::field::{Put, Take};
 use crate::limits::PAGE_BYTES;
 
 /// Name of the file.
-pub(crate) const DURABLE_NAME: &str = "DURABLE";
+pub const DURABLE_NAME: &str = "DURABLE";
 /// Length of the file: one page a copy.
 const FILE_BYTES: usize = 2 * PAGE_BYTES;
 const MAGIC: [u8; 8] = *b"corralDP";
