@@ -10,8 +10,9 @@ use corral_zookeeper::servable;
 use corral_zookeeper::tree::{Counts, Tree};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressFinish};
 
+use crate::cli::new_data_dir::{NewDataDir, ONLY_VOTER};
 use crate::cli::output::{Output, plain};
-use crate::config::{self, Config, Override};
+use crate::config::Config;
 use crate::data::owner;
 use crate::exit::{ExitCode, Fault};
 use crate::node::import;
@@ -28,16 +29,8 @@ pub(crate) struct Arguments {
     /// ZooKeeper's dataLogDir, if it has one
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// The new data directory, empty or not there
-    #[arg(long, short, value_name = "DIR", required_unless_present_any = ["config", "dry_run"])]
-    data_dir: Option<String>,
-    /// Configuration of the new server. In an ensemble it becomes the only voter, and the others join
-    /// with empty directories
-    #[arg(long, short, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Set any key of the configuration; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse)]
-    set: Vec<Override>,
+    #[command(flatten)]
+    target: NewDataDir,
     /// Read and report everything; write nothing
     #[arg(long)]
     dry_run: bool,
@@ -52,7 +45,7 @@ pub(crate) struct Arguments {
 /// Damage, doubts without `--force`, or a directory that cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let started = Instant::now();
-    let config = arguments.load_config()?;
+    let config = arguments.target.load()?;
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     bar.enable_steady_tick(TICK);
     arguments.check_target(&config)?;
@@ -90,17 +83,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
 }
 
 impl Arguments {
-    fn load_config(&self) -> Result<Config, Fault> {
-        let mut overrides = self.set.clone();
-        let directory = self.data_dir.as_ref();
-        overrides.extend(directory.map(|directory| Override::text("--data-dir", "server.data_dir", directory)));
-        // The dataLogDir of a zoo.cfg is read here.
-        if !self.set.iter().any(|set| set.path == "server.log_dir") {
-            overrides.extend(directory.map(|directory| Override::text("--data-dir", "server.log_dir", directory)));
-        }
-        Ok(config::load(self.config.as_deref(), &overrides)?.config)
-    }
-
     /// Target directories are new, and not within the sources.
     fn check_target(&self, config: &Config) -> Result<(), Fault> {
         if self.dry_run {
@@ -122,21 +104,14 @@ impl Arguments {
     fn print_next(&self, out: &mut Output, config: &Config, counts: &Counts, took: Duration) -> Result<(), Fault> {
         let directory = config.server.data_dir.display();
         out.line(&format!("imported into {directory}: {} znodes in {:.1} s", counts.znodes, took.as_secs_f64()))?;
-        let file = self.config.as_ref().map_or_else(String::new, |file| format!(" --config {}", file.display()));
-        let given = self.data_dir.as_ref().map_or_else(String::new, |directory| {
-            let log_dir = if file.is_empty() { String::new() } else { format!(" --log-dir {directory}") };
-            format!(" --data-dir {directory}{log_dir}")
-        });
-        let set = if self.set.is_empty() { "" } else { ", with the same --set" };
-        out.line(&format!("next: corral serve{file}{given}{set}"))?;
+        out.line(&self.target.next())?;
         if counts.ttls > 0 && !config.features.extended_types {
             out.line("there are znodes with a TTL: set features.extended_types = true, or clients cannot create more")?;
         }
         if config.own_member().is_some() {
-            out.line(
-                "it is the only voter: start the others with empty data directories, they receive all data and become voters. \
-                 Import on this server alone: a second import on another server replaces this one and its later writes",
-            )?;
+            out.line(&format!(
+                "{ONLY_VOTER} Import on this server alone: a second import on another server replaces this one and its later writes"
+            ))?;
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 //! The main thread only. It turns arguments into calls and faults into one message; it does not know how the server
 //! works.
 
+mod backup;
+mod backup_file;
 mod bench;
 mod check_config;
 mod export;
@@ -12,15 +14,18 @@ mod import;
 pub(crate) mod log;
 mod logging;
 mod names;
+mod new_data_dir;
 mod output;
 mod protocol;
 mod reload;
 mod rescue;
+mod restore;
 mod security;
 mod serve;
 mod snapshot;
 mod snapshot_get;
 mod top;
+mod verify;
 mod version;
 mod zookeeper_dir;
 
@@ -118,6 +123,31 @@ Examples:
   corral snapshot get 10.0.0.1:8080 --token-file token --out backup
   corral import zookeeper backup --data-dir data                 make a data directory of it";
 
+const BACKUP_EXAMPLES: &str = "\
+A backup holds the state of one zxid: znodes, sessions, ephemerals, ACLs and quotas. A running server of any role
+sends it to the holder of a token, and serves meanwhile.
+
+Examples:
+  corral backup --token-file token --out backups/                of the server of this host
+  corral backup 10.0.0.1:8080 --token-file token --out - | ssh store 'cat > corral.zst'
+  corral backup --data-dir data --out data.zst                   of a stopped server
+  corral backup --token-file token --out backups/ --encrypt age1...   for the holder of the key of age-keygen";
+
+const RESTORE_EXAMPLES: &str = "\
+Stop all servers of the ensemble first. Restore on one of them, and empty the data directories of the others.
+
+Examples:
+  corral restore backup.zst --dry-run                            check it, and say what it holds
+  corral restore backup.zst --data-dir data                      then: corral serve --data-dir data
+  corral restore backup.zst --config corral.toml                 the first server of an ensemble
+  corral restore backup.zst.age --identity key --data-dir data   an encrypted one";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  corral verify backup.zst                              a backup
+  corral verify backup.zst.age --identity key           an encrypted one
+  corral verify data                                    a data directory, also beside its server";
+
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   corral snapshot inspect data                          all snapshots of a data directory
@@ -156,6 +186,15 @@ enum Command {
     /// Write the data of a server for another system
     #[command(subcommand)]
     Export(ExportCommand),
+    /// Write the state of a running or stopped server into one compressed file
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(Box<backup::Arguments>),
+    /// Make a new data directory from a backup
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(restore::Arguments),
+    /// Read a backup or a data directory, and check everything in it
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(verify::Arguments),
     /// Inspect snapshots
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -224,6 +263,9 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
         Command::Snapshot(SnapshotCommand::Get(arguments)) => snapshot_get::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
+        Command::Backup(arguments) => backup::run(&arguments),
+        Command::Restore(arguments) => restore::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
         Command::Rescue(arguments) => rescue::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Protocol => protocol::run(),

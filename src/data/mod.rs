@@ -3,6 +3,7 @@
 //!
 //! Files alone. Knows no actor.
 
+pub(crate) mod backups;
 pub(crate) mod damage;
 pub(crate) mod lenders;
 pub(crate) mod owner;

@@ -66,7 +66,7 @@ pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
     if !is_unfinished(disk)? {
         return Ok(());
     }
-    let sentence = format!("{}: an import into it did not finish: run `corral import` again", at(disk));
+    let sentence = format!("{}: an import or restore into it did not finish: run the same command again", at(disk));
     Err(Fault::new(ExitCode::DataDirForeign, sentence))
 }
 
@@ -121,8 +121,10 @@ pub(crate) fn announce_import(config: &Config) -> Result<(), Fault> {
 }
 
 fn holds_others(directory: &Path, found: &str) -> Fault {
-    let sentence =
-        format!("{}: holds data ({found}): an import makes a new data directory, choose another", directory.display());
+    let sentence = format!(
+        "{}: holds data ({found}): an import or restore makes a new data directory, choose another",
+        directory.display()
+    );
     Fault::new(ExitCode::DataDirForeign, sentence)
 }
 

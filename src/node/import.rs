@@ -12,6 +12,8 @@ use corral_core::sequencer::FrozenState;
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::snapshot::{TreeBuilder, initial_snapshot};
 use corral_peer::Generation;
+use corral_storage::log::Log;
+use corral_storage::{MmapDisk, snapshot_name};
 use corral_zookeeper::password;
 use corral_zookeeper::tree::Tree;
 
@@ -21,7 +23,7 @@ use crate::data::owner;
 use crate::exit::{ExitCode, Fault};
 use crate::gauges::Stopwatch;
 use crate::node::membership;
-use crate::node::recovery::{Purpose, open};
+use crate::node::recovery::{Opened, Purpose, open};
 use crate::runtime::random::random;
 
 /// Log index and term of the snapshot. A member at those of a new ensemble would count as one without data. The first leader begins
@@ -34,21 +36,67 @@ const PLACE: (u64, u64) = (BOOTSTRAP_INDEX.0 + 1, BOOTSTRAP_TERM.0 + 1);
 /// # Errors
 /// If the directory holds data, is in use, or cannot be written. An import that did not finish can be done again.
 pub(crate) fn write(config: &Config, tree: Tree) -> Result<(), Fault> {
-    let extra = membership::only_voter(config, Generation::FIRST, "import on a participant")?;
-    owner::check_new(config)?;
-    owner::announce_import(config)?;
-    let mut opened = open(config, 1, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::begin_import(disk))?;
-    opened.log.go_on_behind(&mut opened.found, PLACE)?;
-    let settings = SnapshotSettings { retained: 1, purge: false, paced: false };
-    snapshot_writer::write(&opened.disk, &settings, &Stopwatch::default(), frozen(tree, extra)?).map_err(|reason| {
-        Fault::new(ExitCode::StorageUnavailable, format!("the import is not complete: {}", reason.text()))
-    })?;
-    // Last: from here on the data are whole.
-    owner::take(&opened.log_disk, config)?;
-    owner::take(&opened.disk, config)
+    let new = NewData::begin(config, "import on a participant")?;
+    new.write(frozen(tree)?)?;
+    new.finish()
 }
 
-fn frozen(tree: Tree, extra: Vec<u8>) -> Result<FrozenState, Fault> {
+/// Directories that are no server's yet.
+pub(super) struct NewData<'c> {
+    config: &'c Config,
+    opened: Opened,
+    /// The membership.
+    extra: Vec<u8>,
+}
+
+impl NewData<'_> {
+    /// Marks the directories as unfinished, and empties what an earlier attempt left. On an observer the sentence ends with `remedy`.
+    ///
+    /// # Errors
+    /// If they hold data, are in use, or cannot be written.
+    pub(super) fn begin<'c>(config: &'c Config, remedy: &str) -> Result<NewData<'c>, Fault> {
+        let extra = membership::only_voter(config, Generation::FIRST, remedy)?;
+        owner::check_new(config)?;
+        owner::announce_import(config)?;
+        let mut opened = open(config, 1, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::begin_import(disk))?;
+        opened.log.go_on_behind(&mut opened.found, PLACE)?;
+        Ok(NewData { config, opened, extra })
+    }
+
+    pub(super) fn disk(&self) -> &MmapDisk {
+        &self.opened.disk
+    }
+
+    pub(super) fn log(&self) -> &Log<MmapDisk> {
+        &self.opened.log
+    }
+
+    /// Writes the state as the newest snapshot, and gives its file name.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn write(&self, state: FrozenState) -> Result<String, Fault> {
+        let (settings, extra) = (SnapshotSettings { retained: 1, purge: false, paced: false }, self.extra.clone());
+        let name = snapshot_name(state.zxid.0, PLACE.0);
+        let state = FrozenState { index: PLACE.0, term: PLACE.1, extra, ..state };
+        let written = snapshot_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), state);
+        written.map(|_| name).map_err(|reason| {
+            Fault::new(ExitCode::StorageUnavailable, format!("the data are not complete: {}", reason.text()))
+        })
+    }
+
+    /// Gives the directories to the server.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub(super) fn finish(self) -> Result<(), Fault> {
+        // Last: from here on the data are whole.
+        owner::take(&self.opened.log_disk, self.config)?;
+        owner::take(&self.opened.disk, self.config)
+    }
+}
+
+fn frozen(tree: Tree) -> Result<FrozenState, Fault> {
     let below = initial_snapshot(u64::from_le_bytes(random()?));
     let mut builder = TreeBuilder::new(below.seed());
     let (zxid, digest, nodes, sessions) = (tree.zxid(), tree.digest(), tree.nodes().len() as u64, sessions(&tree));
@@ -61,7 +109,7 @@ fn frozen(tree: Tree, extra: Vec<u8>) -> Result<FrozenState, Fault> {
         index: PLACE.0,
         term: PLACE.1,
         nodes,
-        extra,
+        extra: Vec::new(),
     })
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod ports;
 pub(crate) mod recovery;
 mod replay;
 pub(crate) mod rescue;
+pub(crate) mod restore;
 mod shards;
 
 use std::io;

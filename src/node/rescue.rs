@@ -5,6 +5,7 @@
 //! and keeps it tells; whether it is to be done, the operator decides. It raises the generation, so that those left
 //! behind do not go on beside it.
 
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use corral_consensus::Membership;
@@ -16,7 +17,7 @@ use corral_engine::recovery::Walk;
 use corral_journal::each_entry;
 use corral_peer::Generation;
 use corral_storage::log::ADVICE;
-use corral_storage::purge;
+use corral_storage::{MmapDisk, SnapshotFile, SyncRecipe, purge, snapshot_name};
 
 use crate::actor::snapshot_writer::{self, NotWritten, SnapshotSettings};
 use crate::config::Config;
@@ -27,6 +28,8 @@ use crate::gauges::Stopwatch;
 use crate::node::membership;
 use crate::node::recovery::{Opened, Purpose, entry_bytes_max, open, sequencer_config, state_machine};
 use crate::node::replay::{apply_alone, check_reach};
+
+const SETTINGS: SnapshotSettings = SnapshotSettings { retained: 1, purge: false, paced: false };
 
 /// What a data directory holds, and who belonged to its ensemble.
 pub(crate) struct Survivor {
@@ -93,6 +96,19 @@ impl Survivor {
         (view.node_count(), view.zxid().0)
     }
 
+    /// Writes all of it as one snapshot into another directory.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn copy(mut self, to: &Path) -> Result<SnapshotFile, Fault> {
+        let disk = MmapDisk::open(to, SyncRecipe::default())?;
+        let frozen = self.sequencer.freeze(Millis(0), Vec::new());
+        let (name, settings) = (snapshot_name(frozen.zxid.0, frozen.index), SETTINGS);
+        snapshot_writer::write(&disk, &settings, &Stopwatch::default(), frozen)
+            .map_err(|reason| Fault::new(ExitCode::StorageUnavailable, reason.text()))?;
+        Ok(SnapshotFile::open(&disk, &name)?)
+    }
+
     /// Writes it with the membership that the configuration asks for: this server alone, or as the only one that votes.
     ///
     /// # Errors
@@ -100,8 +116,7 @@ impl Survivor {
     pub(crate) fn rescue(mut self, config: &Config) -> Result<(), Fault> {
         let members = membership::only_voter(config, self.generation, "make it a participant first")?;
         let frozen = self.sequencer.freeze(Millis(0), members);
-        let (place, settings) =
-            ((frozen.zxid.0, frozen.index), SnapshotSettings { retained: 1, purge: false, paced: false });
+        let (place, settings) = ((frozen.zxid.0, frozen.index), SETTINGS);
         let failed = |reason: NotWritten| {
             Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {}", reason.text()))
         };

@@ -161,7 +161,7 @@ def test_half_an_import_serves_nobody_and_is_done_again(server):
     (target / "notes").write_text("mine")
     ended = command("serve", "--data-dir", target)
     equal(ended.returncode, 5)
-    assert "an import into it did not finish: run `corral import` again" in ended.stdout + ended.stderr, ended
+    assert "an import or restore into it did not finish: run the same command again" in ended.stdout + ended.stderr, ended
     imported(RECORDINGS / WITH_SNAPSHOTS, server)
     equal((target / "notes").read_text(), "mine")
     server.start()

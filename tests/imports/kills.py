@@ -14,7 +14,7 @@ NOTHING = {"FORMAT", "FORMAT.tmp", "LOCK", "OWNER.tmp"}
 SIGNS = ("FORMAT", "OWNER", "OWNER", "*.img.tmp", "*.img", "*")
 # System calls before which strace kills, each with about as many as an import does, and the share of such kills.
 CALLS, CALL_SHARE = {"rename": 14, "fsync": 34, "msync": 5, "pwrite64": 14}, 0.6
-FOREIGN, REFUSAL = 5, "did not finish: run `corral import` again"
+FOREIGN, REFUSAL = 5, "did not finish: run the same command again"
 LIMIT_S, READ_SHARE = 60, 0.2
 
 

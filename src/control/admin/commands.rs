@@ -15,9 +15,6 @@ use super::json::{Fields, object};
 /// Not in ZooKeeper 3.9. Its answer is made with its argument.
 pub(super) const SHED: &str = "shed_connections";
 
-/// Sends all data.
-pub(super) const SNAPSHOT: &str = "snapshot";
-
 /// A command.
 pub(super) struct Command {
     /// The primary name, and further ones.
@@ -37,9 +34,16 @@ pub(super) enum Kind {
     /// Resets counters, or sets the trace mask.
     Changes,
     /// Sends all data.
-    Reveals,
+    Reveals(Format),
     /// This version does not have it.
     Absent,
+}
+
+/// How all data are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    ZooKeeper,
+    Backup,
 }
 
 const fn shows(names: &'static [&'static str], asks: FourLetter, fields: Answer) -> Command {
@@ -54,6 +58,10 @@ const fn changes(names: &'static [&'static str], asks: FourLetter) -> Command {
     Command { kind: Kind::Changes, ..shows(names, asks, nothing) }
 }
 
+const fn reveals(names: &'static [&'static str], format: Format) -> Command {
+    Command { kind: Kind::Reveals(format), ..always(names, Srvr, nothing) }
+}
+
 const fn absent(names: &'static [&'static str]) -> Command {
     Command { kind: Kind::Absent, ..always(names, FourLetter::Ruok, nothing) }
 }
@@ -65,6 +73,7 @@ use FourLetter::{Wchc, Wchp, Wchs};
 
 /// All commands, by their primary names.
 pub(super) const COMMANDS: &[Command] = &[
+    reveals(&["backup"], Format::Backup),
     shows(&["configuration", "conf", "config"], Conf, configuration),
     changes(&["connection_stat_reset", "crst"], Crst),
     shows(&["connections", "cons"], Cons, connections),
@@ -85,7 +94,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows(&["server_stats", "srvr"], Srvr, server_stats),
     Command { needs_serving: false, fields: trace_mask, ..changes(&["set_trace_mask", "stmk"], Stmk) },
     changes(&[SHED, "shed"], Srvr),
-    Command { kind: Kind::Reveals, ..always(&[SNAPSHOT, "snap"], Srvr, nothing) },
+    reveals(&["snapshot", "snap"], Format::ZooKeeper),
     changes(&["stat_reset", "srst"], Srst),
     shows(&["stats", "stat"], Stat, stats),
     always(&["system_properties", "sysp"], Conf, system_properties),

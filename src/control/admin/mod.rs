@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) proofs: Proofs,
     /// Directory of the snapshots.
     pub(crate) data_dir: PathBuf,
+    /// Id of this server.
+    pub(crate) server: u8,
 }
 
 impl Settings {
@@ -70,6 +72,7 @@ impl Settings {
             allow_changes: admin.allow_changes,
             proofs,
             data_dir: config.server.data_dir.clone(),
+            server: config.server.server_id,
         })
     }
 }
@@ -87,7 +90,7 @@ struct Admin {
 pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>) -> Router {
     let url = settings.command_url.clone();
     let (long, denied) = (Arc::new(Semaphore::new(LONG_MAX)), Mutex::default());
-    let snapshots = Snapshots::new(settings.data_dir.clone());
+    let snapshots = Snapshots::new(settings.data_dir.clone(), settings.server);
     let admin = Arc::new(Admin { settings, control: control.clone(), long, denied, snapshots });
     Router::new()
         .route(&url, get(list))
@@ -121,7 +124,7 @@ async fn command(
         Err(error) => return json(StatusCode::OK, failed(command.name(), &error)),
     };
     let fault = match command.kind {
-        Kind::Shows | Kind::Reveals if method == Method::POST => {
+        Kind::Shows | Kind::Reveals(_) if method == Method::POST => {
             Some((StatusCode::METHOD_NOT_ALLOWED, "the command shows something; send GET".to_owned()))
         }
         Kind::Shows => None,
@@ -129,15 +132,15 @@ async fn command(
             Some((StatusCode::METHOD_NOT_ALLOWED, "the command changes something; send GET or POST".to_owned()))
         }
         Kind::Changes => admin.deny_change(command, &client, &headers),
-        Kind::Reveals => admin.deny(command, &client, &headers),
+        Kind::Reveals(_) => admin.deny(command, &client, &headers),
         Kind::Absent => Some((StatusCode::SERVICE_UNAVAILABLE, "this version does not offer the command".to_owned())),
     };
     if let Some((code, error)) = fault {
         return json(code, failed(command.name(), &error));
     }
-    if command.kind == Kind::Reveals {
+    if let Kind::Reveals(format) = command.kind {
         let streams = query(&uri, "streaming").is_none_or(|value| value.eq_ignore_ascii_case("true"));
-        return admin.snapshots.answer(&admin.control, &client, streams).await;
+        return admin.snapshots.answer(&admin.control, &client, (command.name(), format), streams).await;
     }
     admin.carry_out(command, &client, argument).await
 }

@@ -1,7 +1,7 @@
-//! The command `snapshot`: the present state as a snapshot of ZooKeeper.
+//! The commands `snapshot` and `backup`: the present state as a snapshot of ZooKeeper, and as a backup of corral.
 //!
 //! The server writes a snapshot of its own if anything changed since the last one. A thread of low priority reads it from the mapped file
-//! and sends it in ZooKeeper's format. No data core takes part, and nothing else is written to the disk.
+//! and sends it, in ZooKeeper's format or as it is. No data core takes part, and nothing else is written to the disk.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -18,20 +18,22 @@ use bytes::Bytes;
 use corral_core::ids::Zxid;
 use corral_core::session::SessionTable;
 use corral_core::view::View;
-use corral_storage::MmapDisk;
+use corral_storage::{MmapDisk, SnapshotFile};
 use corral_wire::fourletter::FourLetter;
 use corral_zookeeper::export;
 use futures_lite::StreamExt as _;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
-use super::commands::{SNAPSHOT, failed};
+use super::commands::{Format, failed};
 use super::json;
 use super::json::object;
 use crate::control::http::{self, Client};
 use crate::control::space::newest_snapshot;
+use crate::data::backups;
 use crate::data::snapshots::load;
 use crate::messages::ToControl;
+use crate::runtime::clock::Clock;
 use crate::runtime::threads::lower_priority;
 
 /// Pauses until the server's own snapshot is there, and how many.
@@ -45,6 +47,7 @@ const CHUNKS: usize = 4;
 /// Serves one client at a time.
 pub(super) struct Snapshots {
     data_dir: PathBuf,
+    server: u8,
     one: Arc<Semaphore>,
 }
 
@@ -55,13 +58,19 @@ struct Head {
 }
 
 impl Snapshots {
-    pub(super) fn new(data_dir: PathBuf) -> Snapshots {
-        Snapshots { data_dir, one: Arc::new(Semaphore::new(1)) }
+    pub(super) fn new(data_dir: PathBuf, server: u8) -> Snapshots {
+        Snapshots { data_dir, server, one: Arc::new(Semaphore::new(1)) }
     }
 
-    /// The answer. Without `streams` it has the headers alone.
-    pub(super) async fn answer(&self, control: &flume::Sender<ToControl>, client: &Client, streams: bool) -> Response {
-        let refused = |code, error: &str| json(code, failed(SNAPSHOT, error));
+    /// The answer to the command of this name. Without `streams` it has the headers alone.
+    pub(super) async fn answer(
+        &self,
+        control: &flume::Sender<ToControl>,
+        client: &Client,
+        (command, format): (&'static str, Format),
+        streams: bool,
+    ) -> Response {
+        let refused = |code, error: &str| json(code, failed(command, error));
         let Ok(permit) = Arc::clone(&self.one).try_acquire_owned() else {
             return refused(StatusCode::TOO_MANY_REQUESTS, "another client is sent a snapshot; try again later");
         };
@@ -78,12 +87,17 @@ impl Snapshots {
         client.has_no_deadline();
         let (head, headed) = oneshot::channel();
         let (chunks, body) = flume::bounded(CHUNKS);
-        let data_dir = self.data_dir.clone();
+        let (data_dir, server) = (self.data_dir.clone(), self.server);
         let run = move || {
             let _permit = permit;
             lower_priority();
-            if let Err(error) = send(&data_dir, &file, head, streams.then_some(chunks)) {
-                tracing::warn!(command = SNAPSHOT, "the snapshot was not sent whole: {error}");
+            let chunks = streams.then_some(chunks);
+            let sent = match format {
+                Format::ZooKeeper => send(&data_dir, &file, head, chunks),
+                Format::Backup => send_backup(&data_dir, &file, server, head, chunks),
+            };
+            if let Err(error) = sent {
+                tracing::warn!(command, "the snapshot was not sent whole: {error}");
             }
         };
         if thread::Builder::new().name("export".to_owned()).spawn(run).is_err() {
@@ -95,7 +109,7 @@ impl Snapshots {
         let headers = [("last_zxid", zxid.to_string()), ("snapshot_size", size.to_string())];
         if !streams {
             let body = object(|fields| {
-                fields.put("command", SNAPSHOT);
+                fields.put("command", command);
                 fields.put("error", &None::<&str>);
             });
             return (headers, json(StatusCode::OK, body)).into_response();
@@ -130,6 +144,24 @@ fn send(data_dir: &Path, file: &str, head: oneshot::Sender<Head>, to: Option<flu
         return Ok(());
     }
     to.map_or(Ok(()), |to| export::write(&view, &sessions, Chunks(to), &mut |_| {}).map(drop))
+}
+
+/// Checks the file, announces the size, and sends the bytes as they are.
+fn send_backup(
+    data_dir: &Path,
+    file: &str,
+    server: u8,
+    head: oneshot::Sender<Head>,
+    to: Option<flume::Sender<Bytes>>,
+) -> io::Result<()> {
+    let disk = MmapDisk::open_read_only(data_dir).map_err(io::Error::other)?;
+    load(&disk, file, 1, &AtomicU64::new(0)).map_err(io::Error::other)?;
+    let (file, time_ms) = (SnapshotFile::open(&disk, file).map_err(io::Error::other)?, Clock::start().wall().0);
+    let envelope = backups::head(&file, server, time_ms);
+    if head.send(Head { zxid: Zxid(envelope.zxid), size: envelope.envelope_bytes() }).is_err() {
+        return Ok(());
+    }
+    to.map_or(Ok(()), |to| backups::write(&envelope, &file, Chunks(to)))
 }
 
 /// Counts bytes.

@@ -1,0 +1,70 @@
+//! `corral verify`: reads a backup or a data directory wholly, and says whether it is whole. The main thread only; writes nothing
+//! but a temporary copy of a backup's snapshot.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+
+use clap::Args;
+use corral_storage::{Dump, DumpItem, MmapDisk, confirm_damage, list_snapshots};
+
+use crate::cli::backup_file::Source;
+use crate::cli::output::Output;
+use crate::cli::restore;
+use crate::data::damage::Damage;
+use crate::data::snapshots;
+use crate::exit::{ExitCode, Fault};
+
+/// Arguments of `corral verify`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+}
+
+/// Checks it, and prints what it holds.
+///
+/// # Errors
+/// A `DataDamaged` fault if anything does not match its checksum. Others if it cannot be read.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
+    let (mut out, path) = (Output::new(), arguments.source.path());
+    if path.is_dir() {
+        directory(path, &mut out)?
+    } else {
+        restore::verify(&arguments.source, &mut out)?
+    }
+    out.line("whole         yes")?;
+    out.finish()
+}
+
+fn directory(path: &Path, out: &mut Output) -> Result<(), Fault> {
+    let unreadable = |error: io::Error| {
+        Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be read: {error}", path.display()))
+    };
+    let disk = MmapDisk::open_read_only(path)?;
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let mut faults = Vec::new();
+    for name in list_snapshots(&disk).map_err(unreadable)? {
+        match snapshots::load(&disk, &name.file, threads, &AtomicU64::new(0)) {
+            Ok(_) => out.line(&format!("snapshot      {}, zxid 0x{:x}", name.file, name.zxid))?,
+            Err(unusable) => {
+                faults.push(Fault::new(ExitCode::DataDamaged, unusable.to_string()));
+                out.line(&format!("snapshot      {}: DAMAGED", name.file))?
+            }
+        };
+    }
+    let (mut damage, mut records, mut segments) = (Damage::default(), 0_u64, 0_u64);
+    for item in Dump::new(disk.clone()).map_err(unreadable)? {
+        damage.add(&item);
+        records += u64::from(matches!(item, DumpItem::Record(_)));
+        segments += u64::from(matches!(item, DumpItem::Segment { .. }));
+    }
+    out.line(&format!("log           {records} records in {segments} segments"))?;
+    let confirm = |file: &str, offset, durable| confirm_damage(&disk, file, offset, durable, &mut |_| {});
+    faults.extend(
+        damage.sentence(confirm).map_err(unreadable)?.map(|sentence| Fault::new(ExitCode::DataDamaged, sentence)),
+    );
+    out.finish()?;
+    faults.into_iter().next().map_or(Ok(()), Err)
+}

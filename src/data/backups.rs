@@ -1,0 +1,81 @@
+//! Snapshot files as backups, and back. On the main thread, and on the thread of the admin command.
+
+use std::io::{self, Read, Write};
+
+use corral_backup::BackupError;
+use corral_backup::envelope::{self, Head};
+use corral_backup::pack::{Keys, unpack};
+use corral_storage::{MmapDisk, SnapshotFile, SnapshotReceiver};
+
+use crate::exit::{ExitCode, Fault};
+
+/// The head of the backup of this snapshot, of this server and time.
+pub(crate) fn head(file: &SnapshotFile, server: u8, time_ms: i64) -> Head {
+    let snapshot = file.head();
+    let bytes = file.bytes().as_slice().len() as u64;
+    Head { server, index: snapshot.index, term: snapshot.term, zxid: snapshot.zxid, time_ms, bytes }
+}
+
+/// Writes the envelope.
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn write(head: &Head, file: &SnapshotFile, to: impl Write) -> io::Result<()> {
+    envelope::write(head, file.bytes().as_slice(), to)
+}
+
+/// Stores the snapshot in a packed backup, and gives its file name. All checksums of both match then. `progress` is told bytes so far.
+///
+/// # Errors
+/// If the backup is damaged, or the snapshot cannot be stored.
+pub(crate) fn receive(
+    disk: &MmapDisk,
+    from: impl Read,
+    keys: &Keys,
+    progress: &mut dyn FnMut(&Head, u64),
+) -> Result<(Head, String), Fault> {
+    let mut receiver = None;
+    let head = envelope::read(unpack(from, keys).map_err(fault)?, &mut |head, piece| {
+        let mut received = match receiver.take() {
+            Some(begun) => begun,
+            None => SnapshotReceiver::begin(disk, head.zxid, head.bytes).map_err(Unstored::from)?,
+        };
+        received.take(piece).map_err(Unstored::from)?;
+        progress(head, received.received());
+        receiver = Some(received);
+        Ok::<_, Unstored>(())
+    });
+    let head = head.map_err(|Unstored(fault)| fault)?;
+    let Some(receiver) = receiver else {
+        return Err(fault(BackupError::Damaged("it is empty".to_owned())));
+    };
+    let name = receiver.finish()?;
+    if name.index != head.index {
+        return Err(fault(BackupError::Damaged("head and snapshot have different log indices".to_owned())));
+    }
+    Ok((head, name.file))
+}
+
+struct Unstored(Fault);
+
+impl From<BackupError> for Unstored {
+    fn from(error: BackupError) -> Self {
+        Self(fault(error))
+    }
+}
+
+impl From<corral_storage::SnapshotError> for Unstored {
+    fn from(error: corral_storage::SnapshotError) -> Self {
+        Self(error.into())
+    }
+}
+
+fn fault(error: BackupError) -> Fault {
+    let code = match error {
+        BackupError::Foreign | BackupError::Version(_) => ExitCode::DataDirForeign,
+        BackupError::Damaged(_) => ExitCode::DataDamaged,
+        BackupError::Encrypted | BackupError::OtherKey(_) => ExitCode::Config,
+        BackupError::Io(_) => ExitCode::StorageUnavailable,
+    };
+    Fault::new(code, error.to_string())
+}

@@ -1,0 +1,88 @@
+//! Restore: a backup becomes the data of a new server.
+//!
+//! Main thread, no actor runs.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+
+use corral_backup::envelope::Head;
+use corral_backup::pack::Keys;
+use corral_core::ids::Millis;
+use corral_core::sequencer::{FrozenState, Sequencer};
+use corral_engine::LoadedSnapshot;
+use corral_storage::{Disk as _, MmapDisk, SyncRecipe};
+
+use crate::config::Config;
+use crate::data::{backups, snapshots};
+use crate::exit::{ExitCode, Fault};
+use crate::node::import::NewData;
+use crate::node::recovery::{entry_bytes_max, sequencer_config, state_machine};
+
+/// Head and counts of a backup.
+pub(crate) struct Content {
+    pub(crate) head: Head,
+    pub(crate) znodes: u64,
+    pub(crate) sessions: u64,
+}
+
+/// Is told the head, and bytes of the snapshot so far.
+pub(crate) type Progress<'p> = dyn FnMut(&Head, u64) + 'p;
+
+/// Reads a backup, and writes it into the data directory of the configuration, for this server alone, or as the only voter
+/// of its ensemble. Durable when it returns.
+///
+/// # Errors
+/// If the backup is damaged, or the directory holds data, is in use, or cannot be written. A restore that did not finish can
+/// be done again.
+pub(crate) fn write(
+    config: &Config,
+    from: impl Read,
+    keys: &Keys,
+    progress: &mut Progress<'_>,
+) -> Result<Content, Fault> {
+    let new = NewData::begin(config, "restore on a participant")?;
+    let disk = new.disk().clone();
+    let (head, file) = backups::receive(&disk, from, keys, progress)?;
+    let loaded = load(&disk, &file)?;
+    let content = content(head, &loaded);
+    let (machine, index, term) = state_machine(Some(&loaded))?;
+    let mut sequencer = Sequencer::new(sequencer_config(config, 0, entry_bytes_max(new.log())), machine, index, term);
+    let state: FrozenState = sequencer.freeze(Millis(0), Vec::new());
+    let written = new.write(state)?;
+    if written != file {
+        disk.remove(&file)
+            .map_err(|error| Fault::new(ExitCode::StorageUnavailable, format!("{file} cannot be removed: {error}")))?;
+    }
+    new.finish()?;
+    Ok(content)
+}
+
+/// Reads and checks a backup in a directory that is removed afterwards.
+///
+/// # Errors
+/// If the backup is damaged, or there is no space for the snapshot in it.
+pub(crate) fn verify(
+    scratch: &Path,
+    from: impl Read,
+    keys: &Keys,
+    progress: &mut Progress<'_>,
+) -> Result<Content, Fault> {
+    let disk = MmapDisk::open(scratch, SyncRecipe::default())?;
+    let (head, file) = backups::receive(&disk, from, keys, progress)?;
+    Ok(content(head, &load(&disk, &file)?))
+}
+
+fn load(disk: &MmapDisk, file: &str) -> Result<LoadedSnapshot, Fault> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    snapshots::load(disk, file, threads, &AtomicU64::new(0)).map_err(|unusable| match unusable {
+        snapshots::Unusable::Damaged(damage) => Fault::new(ExitCode::DataDamaged, damage.to_string()),
+        snapshots::Unusable::Unread(fault) => fault,
+    })
+}
+
+fn content(head: Head, loaded: &LoadedSnapshot) -> Content {
+    let state = loaded.state();
+    Content { head, znodes: state.view().node_count(), sessions: state.sessions().len() as u64 }
+}
