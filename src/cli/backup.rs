@@ -1,7 +1,7 @@
 //! `corral backup`: the state of a server in one file. The main thread only.
 
 use std::fs;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use corral_backup::envelope::{Head, Parser};
 use corral_backup::pack::{Packer, PublicKey};
 use indicatif::{HumanBytes, ProgressBar, ProgressFinish};
 
-use crate::cli::backup_file::Target;
+use crate::cli::backup_file::{Target, unwritable};
 use crate::cli::http::{Part, Server};
 use crate::cli::output;
 use crate::config::{self, Config, Override};
@@ -28,7 +28,7 @@ const PATH: &str = "/commands/backup";
 pub(crate) struct Arguments {
     #[command(flatten)]
     server: Server,
-    /// A new file, a directory for a file named by time and zxid, or - for standard output
+    /// A new file, a directory for a file named by time and zxid, s3://BUCKET/KEY, or - for standard output
     #[arg(long, value_name = "OUT")]
     out: PathBuf,
     /// File with a token of the running server's admin.token_file
@@ -60,14 +60,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let started = Instant::now();
     let target = Target::create(&arguments.out, !arguments.encrypt.is_empty())?;
     let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear);
-    let mut packer = Packer::new(BufWriter::new(&target), &arguments.encrypt).map_err(|error| target.failed(&error))?;
+    let unwritable = |error| unwritable(&arguments.out, &error);
+    let mut packer = Packer::new(BufWriter::new(target), &arguments.encrypt).map_err(unwritable)?;
     let head = if arguments.data_dir.is_some() || arguments.config.is_some() {
-        arguments.stopped(&target, &mut packer, &bar)
+        arguments.stopped(&mut packer, &bar)
     } else {
-        arguments.running(&target, &mut packer, &bar)
+        arguments.running(&mut packer, &bar)
     }?;
-    let finished = packer.finish().and_then(|mut out| out.flush());
-    finished.map_err(|error| target.failed(&error))?;
+    let written = packer.finish().and_then(|out| out.into_inner().map_err(io::IntoInnerError::into_error));
+    let mut target = written.map_err(unwritable)?;
+    target.flush().map_err(unwritable)?;
     drop(bar);
     let took = started.elapsed().as_secs_f64();
     let about = format!("zxid 0x{:x}, server {}, {} in {took:.1} s", head.zxid, head.server, HumanBytes(head.bytes));
@@ -77,11 +79,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     }
 }
 
-type Out<'t> = Packer<BufWriter<&'t Target>>;
+type Out = Packer<BufWriter<Target>>;
 
 impl Arguments {
     /// A server that runs sends it.
-    fn running(&self, target: &Target, packer: &mut Out<'_>, bar: &ProgressBar) -> Result<Head, Fault> {
+    fn running(&self, packer: &mut Out, bar: &ProgressBar) -> Result<Head, Fault> {
         let token = self.token_file.as_ref().map(fs::read_to_string).transpose().map_err(|error| {
             let path = self.token_file.as_deref().unwrap_or_else(|| "".as_ref());
             Fault::new(ExitCode::Config, format!("{}: cannot be read: {error}", path.display()))
@@ -98,7 +100,7 @@ impl Arguments {
                 };
                 parser.push(bytes, &mut progress).map_err(|error: corral_backup::BackupError| error.to_string())?;
                 bar.inc(bytes.len() as u64);
-                packer.write_all(bytes).map_err(|error| target.failed(&error).sentence)
+                packer.write_all(bytes).map_err(|error| unwritable(&self.out, &error).sentence)
             }
         })?;
         parser.finish().map_err(|error| {
@@ -109,7 +111,7 @@ impl Arguments {
     }
 
     /// Read from the directory of a server that does not run.
-    fn stopped(&self, target: &Target, packer: &mut Out<'_>, bar: &ProgressBar) -> Result<Head, Fault> {
+    fn stopped(&self, packer: &mut Out, bar: &ProgressBar) -> Result<Head, Fault> {
         let config = self.load_config()?;
         let scratch = tempfile::tempdir().map_err(|error| {
             Fault::new(ExitCode::StorageUnavailable, format!("no temporary directory: {error}; set TMPDIR"))
@@ -118,7 +120,7 @@ impl Arguments {
         let survivor = Survivor::read(&config, thread::available_parallelism().map_or(1, usize::from))?;
         let file = survivor.copy(scratch.path())?;
         let head = backups::head(&file, config.server.server_id, Clock::start().wall().0);
-        backups::write(&head, &file, packer).map_err(|error| target.failed(&error))?;
+        backups::write(&head, &file, packer).map_err(|error| unwritable(&self.out, &error))?;
         Ok(head)
     }
 

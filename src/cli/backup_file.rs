@@ -1,7 +1,9 @@
-//! Where a backup is written to, and read from: a file or a standard stream.
+//! Where a backup is written to, and read from: a file, a standard stream, or an object store.
 
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,7 @@ use corral_backup::envelope::Head;
 use corral_backup::pack::{Keys, read_keys};
 use time::UtcDateTime;
 
+use crate::cli::object_store::{Download, SCHEME, Upload};
 use crate::exit::{ExitCode, Fault};
 
 /// Ends the name of a file that is not whole.
@@ -20,20 +23,30 @@ pub(super) const STANDARD: &str = "-";
 /// A backup that is written.
 pub(super) struct Target {
     out: PathBuf,
-    /// `None` for standard output.
-    file: Option<(File, PathBuf)>,
+    place: Place,
     extension: &'static str,
 }
 
+enum Place {
+    Standard,
+    /// With the name that it has until it is whole.
+    File(File, PathBuf),
+    Object(Upload),
+}
+
 impl Target {
-    /// `out` is a file that is not there, a directory, or `-`.
+    /// `out` is a file or object that is not there, a directory, or `-`.
     ///
     /// # Errors
-    /// If the file is there, or cannot be made.
+    /// If it is there, or cannot be made.
     pub(super) fn create(out: &Path, is_encrypted: bool) -> Result<Target, Fault> {
         let extension = if is_encrypted { "zst.age" } else { "zst" };
         if out == Path::new(STANDARD) {
-            return Ok(Target { out: out.to_owned(), file: None, extension });
+            return Ok(Target { out: out.to_owned(), place: Place::Standard, extension });
+        }
+        if let Some(url) = object(out) {
+            let upload = Upload::begin(url).map_err(|error| unwritable(out, &error))?;
+            return Ok(Target { out: out.to_owned(), place: Place::Object(upload), extension });
         }
         if out.is_file() {
             let sentence = format!("{}: it is there already; choose another name, or a directory", out.display());
@@ -45,8 +58,8 @@ impl Target {
         };
         // Its owner alone may read it, because it holds all data.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
-        let file = file.map_err(|error| failed(&unfinished, &error))?;
-        Ok(Target { out: out.to_owned(), file: Some((file, unfinished)), extension })
+        let file = file.map_err(|error| unwritable(&unfinished, &error))?;
+        Ok(Target { out: out.to_owned(), place: Place::File(file, unfinished), extension })
     }
 
     /// Gives the whole backup its name, and returns that; `None` for standard output.
@@ -54,7 +67,14 @@ impl Target {
     /// # Errors
     /// Those of the system.
     pub(super) fn finish(mut self, head: &Head) -> Result<Option<PathBuf>, Fault> {
-        let Some((file, unfinished)) = self.file.take() else { return Ok(None) };
+        let (file, unfinished) = match mem::replace(&mut self.place, Place::Standard) {
+            Place::Standard => return Ok(None),
+            Place::Object(upload) => {
+                upload.finish().map_err(|error| unwritable(&self.out, &error))?;
+                return Ok(Some(self.out.clone()));
+            }
+            Place::File(file, unfinished) => (file, unfinished),
+        };
         let name = if self.out.is_dir() {
             let time = stamp(head.time_ms, ["", ""]);
             self.out.join(format!("corral-{time}-{:016x}.{}", head.zxid, self.extension))
@@ -67,46 +87,48 @@ impl Target {
             fs::rename(&unfinished, &name)?;
             File::open(directory)?.sync_all()
         };
-        finish().map_err(|error| failed(&name, &error))?;
+        finish().map_err(|error| unwritable(&name, &error))?;
         Ok(Some(name))
-    }
-
-    /// The fault of writing.
-    pub(super) fn failed(&self, error: &io::Error) -> Fault {
-        failed(&self.out, error)
     }
 }
 
-impl Write for &Target {
+impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &self.file {
-            Some((file, _)) => (&mut &*file).write(bytes),
-            None => io::stdout().write(bytes),
+        match &mut self.place {
+            Place::Standard => io::stdout().write(bytes),
+            Place::File(file, _) => file.write(bytes),
+            Place::Object(upload) => upload.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.file.is_none() { io::stdout().flush() } else { Ok(()) }
+        if matches!(self.place, Place::Standard) { io::stdout().flush() } else { Ok(()) }
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Some((_, unfinished)) = &self.file {
+        if let Place::File(_, unfinished) = &self.place {
             // Its name says that it is not whole.
             let _ = fs::remove_file(unfinished);
         }
     }
 }
 
-fn failed(path: &Path, error: &io::Error) -> Fault {
+/// The fault of writing.
+pub(super) fn unwritable(path: &Path, error: &dyn Display) -> Fault {
     Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be written: {error}", path.display()))
+}
+
+/// The URL of an object.
+fn object(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| text.starts_with(SCHEME))
 }
 
 /// Which backup is read.
 #[derive(Args)]
 pub(super) struct Source {
-    /// A backup that `corral backup` wrote, or - for standard input
+    /// A backup that `corral backup` wrote: a file, s3://BUCKET/KEY, or - for standard input
     #[arg(value_name = "BACKUP")]
     backup: PathBuf,
     /// File of the keys that decrypt it, as age-keygen writes them
@@ -121,10 +143,15 @@ impl Source {
         if self.backup == Path::new(STANDARD) {
             return Ok(Box::new(io::stdin()));
         }
-        let file = File::open(&self.backup).map_err(|error| {
+        let opened: Result<Box<dyn Read>, String> = match object(&self.backup) {
+            Some(url) => Download::begin(url).map(|object| -> Box<dyn Read> { Box::new(object) }),
+            None => File::open(&self.backup)
+                .map(|file| -> Box<dyn Read> { Box::new(BufReader::new(file)) })
+                .map_err(|error| error.to_string()),
+        };
+        opened.map_err(|error| {
             Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be read: {error}", self.backup.display()))
-        })?;
-        Ok(Box::new(BufReader::new(file)))
+        })
     }
 
     /// # Errors

@@ -15,6 +15,7 @@ pub(crate) mod log;
 mod logging;
 mod names;
 mod new_data_dir;
+mod object_store;
 mod output;
 mod protocol;
 mod reload;
@@ -131,6 +132,7 @@ Examples:
   corral backup --token-file token --out backups/                of the server of this host
   corral backup 10.0.0.1:8080 --token-file token --out - | ssh store 'cat > corral.zst'
   corral backup --data-dir data --out data.zst                   of a stopped server
+  corral backup --token-file token --out s3://bucket/corral.zst       to an object store, by AWS_* of the environment
   corral backup --token-file token --out backups/ --encrypt age1...   for the holder of the key of age-keygen";
 
 const RESTORE_EXAMPLES: &str = "\

@@ -2,7 +2,10 @@
 
 import shutil
 import subprocess
+import sys
 import threading
+import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -146,6 +149,41 @@ def test_encrypted_for_a_key(stopped, tmp_path, shards):
             equal(client.get("/a")[0], b"x" * 100)
     finally:
         again.dispose()
+
+
+def test_to_an_object_store_and_back(stopped, tmp_path, monkeypatch):
+    """Of a backup that fails no object appears."""
+    program = Path(sys.executable).with_name("moto_server")
+    if not program.exists():
+        pytest.skip("moto[server] is not installed")
+    port = free_port()
+    store = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    endpoint = f"http://127.0.0.1:{port}"
+    names = {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "REGION": "us-east-1", "ENDPOINT": endpoint, "ALLOW_HTTP": "true"}
+    for name, value in names.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    try:
+        wait_until(lambda: reaches(endpoint), "it listens")
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/backups", method="PUT"))
+        backup("--data-dir", stopped, "--out", "s3://backups/a/b.zst")
+        done = command("restore", "s3://backups/a/b.zst", "--data-dir", tmp_path / "new")
+        equal(done.returncode, 0, done.stderr)
+        done = command("backup", "--data-dir", stopped, "--out", "s3://backups/a/b.zst")
+        equal((done.returncode, "it is there already" in done.stderr), (7, True), done.stderr)
+        equal(command("backup", "--data-dir", tmp_path / "nothing", "--out", "s3://backups/no").returncode, 7)
+        for source, code in [("s3://backups/no", "NoSuchKey"), ("s3://missing/b", "NoSuchBucket"), ("s3://backups/", "names no object")]:
+            done = command("verify", source)
+            equal((done.returncode, code in done.stderr), (7, True), done.stderr)
+    finally:
+        store.terminate()
+        store.wait()
+
+
+def reaches(url):
+    try:
+        return urllib.request.urlopen(url)
+    except OSError:
+        return None
 
 
 def test_what_is_not_whole_is_not_restored(stopped, tmp_path):
