@@ -7,6 +7,7 @@ mod backup;
 mod backup_file;
 mod bench;
 mod check_config;
+mod client;
 mod export;
 mod health;
 mod http;
@@ -25,6 +26,7 @@ mod security;
 mod serve;
 mod snapshot;
 mod snapshot_get;
+mod subtree;
 mod top;
 mod verify;
 mod version;
@@ -34,6 +36,7 @@ use std::io::{self, Write as _};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use crate::cli::subtree::Format;
 use crate::exit::{self, ExitCode, Fault};
 
 const ABOUT: &str = "A coordination service that speaks the ZooKeeper 3.9 protocol";
@@ -116,6 +119,22 @@ Examples:
   corral export zookeeper /tmp/zk --data-dir data                    then dataDir=/tmp/zk in the zoo.cfg
   corral export zookeeper /tmp/zk --config /etc/corral/corral.toml   of a server of an ensemble";
 
+const SUBTREE_EXPORT_EXAMPLES: &str = "\
+The server runs, corral or ZooKeeper. Znodes are read one after the other. Writes meanwhile may be there in part.
+
+Examples:
+  corral export jsonl /app --out app.jsonl                           of the server of this host
+  corral export json --server 10.0.0.1:2181 | jq .znodes[].path      the paths of all znodes
+  corral export tar /app --auth-file identity --out app.tar          with an identity";
+
+const SUBTREE_IMPORT_EXAMPLES: &str = "\
+The file is checked whole, and a plan is shown, before anything is written. Run it again after it stopped: it goes on.
+
+Examples:
+  corral import jsonl app.jsonl --dry-run                            the plan; write nothing
+  corral import jsonl app.jsonl /copy --yes                          to another path, without a question
+  corral import tar app.tar --delete --server 10.0.0.1:2181          and delete what the file does not hold";
+
 const GET_EXAMPLES: &str = "\
 The server needs admin.token_file, and the file given here holds one of its tokens.
 
@@ -182,10 +201,10 @@ enum Command {
     /// Show the clients and paths that load a running server most
     #[command(after_help = TOP_EXAMPLES)]
     Top(top::Arguments),
-    /// Make a new data directory from the files of another system
+    /// Make a new data directory from the files of ZooKeeper, or write a subtree into a running server
     #[command(subcommand)]
     Import(ImportCommand),
-    /// Write the data of a server for another system
+    /// Write the data of a stopped server for ZooKeeper, or a subtree of a running server into a file
     #[command(subcommand)]
     Export(ExportCommand),
     /// Write the state of a running or stopped server into one compressed file
@@ -220,6 +239,15 @@ enum ImportCommand {
     /// Read the snapshots and logs of a stopped ZooKeeper server, of versions 3.4 to 3.9
     #[command(name = "zookeeper", after_help = IMPORT_EXAMPLES)]
     ZooKeeper(import::Arguments),
+    /// Write the subtree in a JSON document into a running server
+    #[command(after_help = SUBTREE_IMPORT_EXAMPLES)]
+    Json(subtree::import::Arguments),
+    /// Write the subtree in a file of JSON lines into a running server
+    #[command(after_help = SUBTREE_IMPORT_EXAMPLES)]
+    Jsonl(subtree::import::Arguments),
+    /// Write the subtree in a tar file into a running server
+    #[command(after_help = SUBTREE_IMPORT_EXAMPLES)]
+    Tar(subtree::import::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -227,6 +255,15 @@ enum ExportCommand {
     /// Write a snapshot that ZooKeeper 3.6 to 3.9 starts from, of a stopped server
     #[command(name = "zookeeper", after_help = EXPORT_EXAMPLES)]
     ZooKeeper(export::Arguments),
+    /// Write a subtree of a running server as one JSON document
+    #[command(after_help = SUBTREE_EXPORT_EXAMPLES)]
+    Json(subtree::export::Arguments),
+    /// Write a subtree of a running server as JSON lines, one for each znode
+    #[command(after_help = SUBTREE_EXPORT_EXAMPLES)]
+    Jsonl(subtree::export::Arguments),
+    /// Write a subtree of a running server as a tar file, a directory for each znode
+    #[command(after_help = SUBTREE_EXPORT_EXAMPLES)]
+    Tar(subtree::export::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -246,6 +283,28 @@ enum LogCommand {
     Dump(log::Arguments),
 }
 
+impl ImportCommand {
+    fn run(&self) -> Result<(), Fault> {
+        match self {
+            ImportCommand::ZooKeeper(arguments) => import::run(arguments),
+            ImportCommand::Json(arguments) => subtree::import::run(arguments, Format::Json),
+            ImportCommand::Jsonl(arguments) => subtree::import::run(arguments, Format::Jsonl),
+            ImportCommand::Tar(arguments) => subtree::import::run(arguments, Format::Tar),
+        }
+    }
+}
+
+impl ExportCommand {
+    fn run(&self) -> Result<(), Fault> {
+        match self {
+            ExportCommand::ZooKeeper(arguments) => export::run(arguments),
+            ExportCommand::Json(arguments) => subtree::export::run(arguments, Format::Json),
+            ExportCommand::Jsonl(arguments) => subtree::export::run(arguments, Format::Jsonl),
+            ExportCommand::Tar(arguments) => subtree::export::run(arguments, Format::Tar),
+        }
+    }
+}
+
 /// Reads the process's arguments and runs what they ask for. Gives the exit code.
 ///
 /// # Errors
@@ -260,8 +319,8 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Top(arguments) => top::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),
-        Command::Export(ExportCommand::ZooKeeper(arguments)) => export::run(&arguments),
-        Command::Import(ImportCommand::ZooKeeper(arguments)) => import::run(&arguments),
+        Command::Export(command) => command.run(),
+        Command::Import(command) => command.run(),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
         Command::Snapshot(SnapshotCommand::Get(arguments)) => snapshot_get::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
