@@ -23,7 +23,7 @@ pub(super) struct Connection {
     /// The servers, HOST:PORT with commas between them, and the path below which all paths are, if there is one
     #[arg(long, value_name = "HOSTS[/CHROOT]", env = "CORRAL_SERVER", default_value = "127.0.0.1:2181")]
     server: String,
-    /// Timeout of the session in milliseconds, and how long a server may take to answer
+    /// Timeout of the session in milliseconds. A server that is silent for two fifths of it is given up
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
     timeout: u64,
     /// Authenticate, for example digest:user:password; may be repeated. Other users of this host see it
@@ -97,6 +97,7 @@ impl Connection {
 pub(super) fn failed(path: &str, error: &Error) -> Fault {
     let advice = match error {
         Error::NoAuth => "give an identity with --auth that has the permission",
+        Error::BadArguments(_) => "give a path such as /app",
         Error::NoNode => "check the path, and the chroot in --server",
         Error::Unimplemented => "the server has no containers or TTL nodes switched on",
         Error::ConnectionLoss | Error::SessionExpired | Error::Timeout | Error::ClientClosed => {
