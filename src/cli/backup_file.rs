@@ -1,10 +1,9 @@
 //! Where a backup is written to, and read from: a file, a standard stream, or an object store.
 
 use std::fmt::Display;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::mem;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,11 +11,10 @@ use corral_backup::envelope::Head;
 use corral_backup::pack::{Keys, read_keys};
 use time::UtcDateTime;
 
+use crate::cli::new_file::NewFile;
 use crate::cli::object_store::{Download, SCHEME, Upload};
 use crate::exit::{ExitCode, Fault};
 
-/// Ends the name of a file that is not whole.
-const UNFINISHED: &str = ".unfinished";
 /// Names a standard stream.
 pub(super) const STANDARD: &str = "-";
 
@@ -29,8 +27,7 @@ pub(super) struct Target {
 
 enum Place {
     Standard,
-    /// With the name that it has until it is whole.
-    File(File, PathBuf),
+    File(NewFile),
     Object(Upload),
 }
 
@@ -52,14 +49,9 @@ impl Target {
             let sentence = format!("{}: it is there already; choose another name, or a directory", out.display());
             return Err(Fault::new(ExitCode::Config, sentence));
         }
-        let unfinished = match out.file_name().filter(|_| !out.is_dir()) {
-            Some(name) => out.with_file_name(format!("{}{UNFINISHED}", name.to_string_lossy())),
-            None => out.join(format!("corral-{}{UNFINISHED}", std::process::id())),
-        };
-        // Its owner alone may read it, because it holds all data.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
-        let file = file.map_err(|error| unwritable(&unfinished, &error))?;
-        Ok(Target { out: out.to_owned(), place: Place::File(file, unfinished), extension })
+        let name = if out.is_dir() { out.join(format!("corral-{}", std::process::id())) } else { out.to_owned() };
+        let file = NewFile::create(&name).map_err(|error| unwritable(&name, &error))?;
+        Ok(Target { out: out.to_owned(), place: Place::File(file), extension })
     }
 
     /// Gives the whole backup its name, and returns that; `None` for standard output.
@@ -67,13 +59,13 @@ impl Target {
     /// # Errors
     /// Those of the system.
     pub(super) fn finish(mut self, head: &Head) -> Result<Option<PathBuf>, Fault> {
-        let (file, unfinished) = match mem::replace(&mut self.place, Place::Standard) {
+        let file = match mem::replace(&mut self.place, Place::Standard) {
             Place::Standard => return Ok(None),
             Place::Object(upload) => {
                 upload.finish().map_err(|error| unwritable(&self.out, &error))?;
-                return Ok(Some(self.out.clone()));
+                return Ok(Some(self.out));
             }
-            Place::File(file, unfinished) => (file, unfinished),
+            Place::File(file) => file,
         };
         let name = if self.out.is_dir() {
             let time = stamp(head.time_ms, ["", ""]);
@@ -81,13 +73,7 @@ impl Target {
         } else {
             self.out.clone()
         };
-        let directory = name.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let finish = || {
-            file.sync_all()?;
-            fs::rename(&unfinished, &name)?;
-            File::open(directory)?.sync_all()
-        };
-        finish().map_err(|error| unwritable(&name, &error))?;
+        file.finish(&name).map_err(|error| unwritable(&name, &error))?;
         Ok(Some(name))
     }
 }
@@ -96,22 +82,13 @@ impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.place {
             Place::Standard => io::stdout().write(bytes),
-            Place::File(file, _) => file.write(bytes),
+            Place::File(file) => file.write(bytes),
             Place::Object(upload) => upload.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         if matches!(self.place, Place::Standard) { io::stdout().flush() } else { Ok(()) }
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if let Place::File(_, unfinished) = &self.place {
-            // Its name says that it is not whole.
-            let _ = fs::remove_file(unfinished);
-        }
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod log;
 mod logging;
 mod names;
 mod new_data_dir;
+mod new_file;
 mod object_store;
 mod output;
 mod protocol;

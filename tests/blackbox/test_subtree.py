@@ -225,6 +225,22 @@ def test_what_may_not_be_read_ends_the_export(new_server, tmp_path):
     equal((done.returncode, done.stderr.startswith("2 znodes")), (0, True), done.stderr)
 
 
+def test_a_closed_znode_with_children_needs_an_identity(new_server, tmp_path):
+    """Otherwise everyone could change it until the import ends."""
+    source, target, file = new_server(), new_server(), tmp_path / "file"
+    with source.client() as client:
+        client.create("/a", b"")
+        client.create("/a/b", b"")
+        client.set_acl("/a", OWN_ACL)
+    export(source, "jsonl", file, "/a")
+    done = command("import", "jsonl", file, "--yes", "--server", f"127.0.0.1:{target.address[1]}")
+    equal((done.returncode, "/a has children, and its ACL lets only others" in done.stderr), (3, True), done.stderr)
+    succeeded(run_import(target, "jsonl", file, "--yes"))
+    with target.client() as client:
+        client.auth("digest", b"user:secret")
+        equal(client.get_acl("/a")[0], list(OWN_ACL))
+
+
 def test_mistakes_are_explained(new_server, tmp_path):
     server, file = new_server(), tmp_path / "file"
     address = f"127.0.0.1:{server.address[1]}"

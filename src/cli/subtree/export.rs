@@ -1,9 +1,7 @@
 //! `corral export json`, `jsonl` and `tar`: a subtree of a running server. The main thread only.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
@@ -12,6 +10,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressFinish};
 use zookeeper_client::{Client, Error};
 
 use crate::cli::client::{Connection, failed};
+use crate::cli::new_file::NewFile;
 use crate::cli::subtree::format::{Format, Writer};
 use crate::cli::subtree::record::Record;
 use crate::cli::subtree::walk::{Found, walk};
@@ -42,23 +41,9 @@ pub(crate) fn run(arguments: &Arguments, format: Format) -> Result<(), Fault> {
         return arguments.connection.with(|client| write(client, arguments, format, io::stdout().lock())).map(drop);
     };
     let unwritable = |error: io::Error| Fault::new(ExitCode::StorageUnavailable, format!("{}: {error}", out.display()));
-    let mut unfinished = out.clone().into_os_string();
-    unfinished.push(".unfinished");
-    // It holds data that only its owner may read.
-    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
-    let file = open.map_err(unwritable)?;
-    let written = arguments.connection.with(|client| write(client, arguments, format, file));
-    let finish = |file: File| {
-        file.sync_all()?;
-        fs::rename(&unfinished, out)?;
-        let directory = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory)?.sync_all()
-    };
-    let done = written.and_then(|file| finish(file).map_err(unwritable));
-    if done.is_err() {
-        let _ = fs::remove_file(&unfinished);
-    }
-    done
+    let file = NewFile::create(out).map_err(unwritable)?;
+    let file = arguments.connection.with(|client| write(client, arguments, format, file))?;
+    file.finish(out).map_err(unwritable)
 }
 
 async fn write<W: Write>(client: Client, arguments: &Arguments, format: Format, out: W) -> Result<W, Fault> {

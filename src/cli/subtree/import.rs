@@ -10,14 +10,14 @@ use clap::{Args, ValueEnum};
 use corral_core::path;
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
-use zookeeper_client::{AuthId, Client};
+use zookeeper_client::Client;
 
 use crate::cli::client::Connection;
 use crate::cli::output::{Output, print};
 use crate::cli::subtree::format::{Format, read};
 use crate::cli::subtree::plan::Plan;
 use crate::cli::subtree::record::Tree;
-use crate::cli::subtree::write::Writing;
+use crate::cli::subtree::write::{Writing, closed_parents};
 use crate::exit::{ExitCode, Fault};
 
 /// Arguments of the imports of a subtree.
@@ -75,6 +75,12 @@ async fn import(client: Client, arguments: &Arguments, tree: Tree, root: String)
     if plan.is_empty() {
         return print("nothing to write\n");
     }
+    if let Some(path) = closed_parents(&plan).next().filter(|_| !arguments.connection.authenticates()) {
+        let sentence = format!(
+            "nothing was written: {path} has children, and its ACL lets only others create them; give an identity with --auth-file"
+        );
+        return Err(Fault::new(ExitCode::Config, sentence));
+    }
     if arguments.dry_run {
         return print("nothing was written: this was a dry run\n");
     }
@@ -87,8 +93,7 @@ async fn import(client: Client, arguments: &Arguments, tree: Tree, root: String)
     flag::register_conditional_default(SIGINT, Arc::clone(&interrupted)).map_err(unset)?;
     flag::register(SIGINT, Arc::clone(&interrupted)).map_err(unset)?;
     let started = Instant::now();
-    let owner = if arguments.connection.authenticates() { AuthId::authed() } else { AuthId::anyone() };
-    let counts = Writing::new(&client, &plan, interrupted).run(&plan, &owner).await?;
+    let counts = Writing::new(&client, &plan, interrupted).run(&plan).await?;
     print(&format!("{counts} in {:.1} s\n", started.elapsed().as_secs_f64()))
 }
 

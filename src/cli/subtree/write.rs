@@ -61,12 +61,12 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Writes all, and gives the counts in words. `owner` is the identity that may write below new znodes until their own ACLs are set.
+    /// Writes all, and gives the counts in words.
     ///
     /// # Errors
     /// Of the server, at a conflict, or if the import was interrupted.
-    pub(super) async fn run(mut self, plan: &'a Plan, owner: &AuthId) -> Result<String, Fault> {
-        let late = self.create(plan, owner).await;
+    pub(super) async fn run(mut self, plan: &'a Plan) -> Result<String, Fault> {
+        let late = self.create(plan).await;
         for (path, version) in plan.deletes.iter().rev() {
             if self.has_room().await {
                 self.push(Step::Delete, path, self.client.delete(path, Some(*version)));
@@ -98,9 +98,9 @@ impl<'a> Writing<'a> {
     }
 
     /// Creates and changes data, parents first. Gives the ACLs that are to be set later, with the versions of the ACLs before.
-    async fn create(&mut self, plan: &'a Plan, owner: &AuthId) -> Vec<(&'a str, i32)> {
+    async fn create(&mut self, plan: &'a Plan) -> Vec<(&'a str, i32)> {
         let mut late = Vec::new();
-        let parents: BTreeSet<&str> = plan.wanted.keys().map(|path| path::parent(path)).collect();
+        let closed: BTreeSet<&str> = closed_parents(plan).collect();
         let (mut creates, mut changes) = (plan.creates.iter().peekable(), plan.changes.iter().peekable());
         while self.has_room().await {
             let next = match (creates.peek(), changes.peek()) {
@@ -109,9 +109,9 @@ impl<'a> Writing<'a> {
             };
             if let (true, Some(path)) = (next, creates.next_if(|_| next)) {
                 let znode = &plan.wanted[path];
-                let acl =
-                    if parents.contains(path.as_str()) { provisional(&znode.acl, owner) } else { znode.acl.clone() };
-                if acl != znode.acl {
+                let mut acl = znode.acl.clone();
+                if closed.contains(path.as_str()) {
+                    acl.push(Acl::new(Permission::CREATE | Permission::ADMIN, AuthId::authed()));
                     late.push((path.as_str(), 0));
                 }
                 let options = options(znode, &acl);
@@ -183,12 +183,10 @@ fn options<'a>(znode: &Znode, acl: &'a [Acl]) -> zookeeper_client::CreateOptions
     }
 }
 
-/// The ACL with which the import can go on below the znode.
-fn provisional(acl: &[Acl], owner: &AuthId) -> Vec<Acl> {
-    let mut all = acl.to_vec();
-    let is_open = |one: &Acl| one.auth_id() == &AuthId::anyone() && one.permission() == Permission::ALL;
-    if !all.iter().any(is_open) {
-        all.push(Acl::new(Permission::CREATE | Permission::ADMIN, owner.clone()));
-    }
-    all
+/// New znodes with children, below which not everyone may create. Until their children are there, the identities of the import may.
+pub(super) fn closed_parents(plan: &Plan) -> impl Iterator<Item = &str> {
+    let parents: BTreeSet<&str> = plan.wanted.keys().map(|path| path::parent(path)).collect();
+    let is_open = |one: &Acl| one.auth_id() == &AuthId::anyone() && one.permission().has(Permission::CREATE);
+    let creates = plan.creates.iter().map(String::as_str);
+    creates.filter(move |path| parents.contains(path) && !plan.wanted[*path].acl.iter().any(is_open))
 }
