@@ -4,16 +4,22 @@
 //! An unfinished record at the end is what a power failure leaves, and no damage; a place without a valid record below what
 //! is known to be durable is.
 
+mod filter;
+mod json;
 mod transactions;
 
 use std::fmt::Write as _;
 use std::io;
-use std::iter;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use clap::Args;
+use corral_consensus::ConfChange;
 use corral_storage::{Dump, DumpItem, DumpRecord, MmapDisk, RecordKind, confirm_damage};
+use serde_json::json;
 
+use crate::cli::log::filter::Filter;
+use crate::cli::log::transactions::Operation;
 use crate::cli::output::Output;
 use crate::data::damage::Damage;
 use crate::exit::{ExitCode, Fault};
@@ -23,10 +29,15 @@ use crate::exit::{ExitCode, Fault};
 pub(crate) struct Arguments {
     /// The log directory: the server's --log-dir, or its --data-dir
     #[arg(value_name = "DIR", default_value = "data")]
-    path: PathBuf,
+    directory: PathBuf,
     /// Only the records, not the operations in them
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["path", "session", "zxid", "since"])]
     records: bool,
+    /// Print JSON Lines: one object for each record, each operation, and the end
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    filter: Filter,
 }
 
 /// What was seen, for the last line.
@@ -45,9 +56,9 @@ struct Totals {
 /// # Errors
 /// A fault when the directory, or a file in it, cannot be read, or is not corral's, or when the log is damaged.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
-    let disk = MmapDisk::open_read_only(&arguments.path)?;
+    let disk = MmapDisk::open_read_only(&arguments.directory)?;
     let unreadable = |error: io::Error| {
-        Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be read: {error}", arguments.path.display()))
+        Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be read: {error}", arguments.directory.display()))
     };
     let mut items = Dump::new(disk.clone()).map_err(unreadable)?;
     let mut out = Output::new();
@@ -55,38 +66,74 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     while let Some(item) = items.next() {
         totals.add(&item);
         damage.add(&item);
-        let operations = match &item {
-            DumpItem::Record(record) if !arguments.records => operations(&mut items, record),
-            _ => Vec::new(),
-        };
-        for line in iter::once(line(&item)).chain(operations) {
+        for line in arguments.lines(&mut items, &item) {
             if !out.line(&line)? {
                 return Ok(());
             }
         }
     }
-    out.line(&totals.line())?;
+    let confirm = |file: &str, offset, durable| confirm_damage(&disk, file, offset, durable, &mut |_| {});
+    let verdict = damage.sentence(confirm).map_err(unreadable);
+    out.line(&if arguments.json {
+        totals.json(verdict.as_ref().ok().and_then(Option::as_deref)).to_string()
+    } else {
+        totals.line()
+    })?;
     out.finish()?;
     if totals.unreadable > 0 {
         let sentence = format!("{} segments cannot be read; see their lines", totals.unreadable);
         return Err(Fault::new(ExitCode::StorageUnavailable, sentence));
     }
-    let confirm = |file: &str, offset, durable| confirm_damage(&disk, file, offset, durable, &mut |_| {});
-    let sentence = damage.sentence(confirm).map_err(unreadable)?;
-    sentence.map_or(Ok(()), |sentence| Err(Fault::new(ExitCode::DataDamaged, sentence)))
+    verdict?.map_or(Ok(()), |sentence| Err(Fault::new(ExitCode::DataDamaged, sentence)))
 }
 
-/// The lines below a record: one for each operation of a log entry.
-fn operations(dump: &mut Dump<'_, MmapDisk>, record: &DumpRecord) -> Vec<String> {
-    // The first entry of a term is empty.
-    if record.kind != RecordKind::Entry || !record.payload_checks || record.payload_bytes == 0 {
-        return Vec::new();
+impl Arguments {
+    /// The lines of an item: itself, and the operations of a log entry.
+    fn lines(&self, dump: &mut Dump<'_, MmapDisk>, item: &DumpItem) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.filter.is_empty() {
+            match self.json {
+                true => lines.extend(json::of(item).map(|object| object.to_string())),
+                false => lines.push(line(item)),
+            }
+        }
+        let DumpItem::Record(record) = item else { return lines };
+        if self.records {
+            return lines;
+        }
+        match operations(dump, record) {
+            Ok(found) => {
+                let shown = found.iter().filter(|operation| self.filter.takes(operation));
+                lines.extend(shown.map(|operation| match self.json {
+                    true => operation.json(record.index).to_string(),
+                    false => operation.to_string(),
+                }));
+            }
+            Err(error) if self.json => {
+                lines.push(json!({"kind": "error", "index": record.index, "error": error}).to_string());
+            }
+            Err(error) => lines.push(format!("    {error}")),
+        }
+        lines
     }
-    let payload = match dump.payload(record) {
-        Ok(payload) => payload,
-        Err(error) => return vec![format!("    the payload cannot be read any more: {error}")],
-    };
-    transactions::lines(&payload).unwrap_or_else(|error| vec![format!("    {error}")])
+}
+
+/// The operations of a log entry.
+fn operations(dump: &mut Dump<'_, MmapDisk>, record: &DumpRecord) -> Result<Vec<Operation>, String> {
+    if !record.payload_checks || !matches!(record.kind, RecordKind::Entry | RecordKind::Membership) {
+        return Ok(Vec::new());
+    }
+    let payload = dump.payload(record).map_err(|error| format!("the payload cannot be read any more: {error}"))?;
+    let mut payload = Bytes::from(payload);
+    if record.kind == RecordKind::Membership {
+        payload = ConfChange::decode(&payload).map_err(|error| error.to_string())?.context;
+    }
+    // The first entry of a term is empty.
+    if payload.is_empty() {
+        Ok(Vec::new())
+    } else {
+        transactions::operations(&payload).map_err(|error| error.to_string())
+    }
 }
 
 fn line(item: &DumpItem) -> String {
@@ -148,6 +195,15 @@ impl Totals {
             DumpItem::Unreadable { .. } => self.unreadable += 1,
             _ => {}
         }
+    }
+
+    fn json(&self, damage: Option<&str>) -> serde_json::Value {
+        let last =
+            self.last.as_ref().map(|last| json!({"file": last.file, "offset": last.offset, "index": last.index}));
+        json!({
+            "kind": "end", "segments": self.segments, "records": self.records, "payload_bytes": self.payload_bytes,
+            "invalid_payloads": self.bad_payloads, "unreadable": self.unreadable, "last": last, "damage": damage,
+        })
     }
 
     fn line(&self) -> String {

@@ -1,170 +1,247 @@
-//! The operations in the payload of a log entry, one a line: zxid, time, session, operation, path.
+//! The operations in the payload of a log entry: zxid, time, session, operation, path, and their details.
 //!
-//! The log holds requests, not results: a request that was refused is printed too. Data, passwords and identities are secrets of the
-//! clients: only sizes are printed.
+//! The log holds requests, not results: a request that was refused is shown too. Data, passwords and identities are secrets of the
+//! clients. Of data only the size is shown, and of an id in an ACL no hash.
 
 use std::fmt;
 
+use corral_core::acl::redact;
 use corral_core::command::{AclSpec, Batch, BatchError, CommandKind, CreateOp, WriteOp};
 use corral_core::shared::{Data, Text};
-use corral_wire::consts::CreateMode;
+use corral_core::znode::AclEntry;
+use corral_wire::OpCode;
+use corral_wire::consts::{CreateMode, VERSION_ANY};
+use serde_json::{Map, Value, json};
 use time::UtcDateTime;
 
-/// The lines of an entry whose payload matches its checksum.
+/// Letters of the permissions, from the lowest bit.
+const PERMISSIONS: [char; 5] = ['r', 'w', 'c', 'd', 'a'];
+
+/// One operation, also of a multi.
+pub(super) struct Operation {
+    /// Missing if the operation has no zxid.
+    pub(super) zxid: Option<u64>,
+    /// RFC 3339, in UTC.
+    pub(super) time: String,
+    pub(super) session: i64,
+    /// Its number in a multi, from 1, and the number of operations there.
+    part: Option<(usize, usize)>,
+    what: What,
+}
+
+/// Name, path and details.
+struct What(&'static str, Option<Text>, Details);
+
+type Details = Vec<(&'static str, Value)>;
+
+/// The operations of an entry whose payload matches its checksum.
 ///
 /// # Errors
 /// When the payload is no batch, or one of another format.
-pub(super) fn lines(payload: &[u8]) -> Result<Vec<String>, BatchError> {
+pub(super) fn operations(payload: &[u8]) -> Result<Vec<Operation>, BatchError> {
     let batch = Batch::decode(payload)?;
-    let time = Time(batch.time.0);
-    let (mut zxid, mut lines) = (batch.first_zxid, Vec::new());
+    let time = time_text(batch.time.0);
+    let (mut next, mut found) = (batch.first_zxid, Vec::new());
     for command in &batch.commands {
-        let place = if command.takes_zxid() { format!("0x{zxid:x}") } else { "no zxid".to_owned() };
-        zxid = zxid.saturating_add(u64::from(command.takes_zxid()));
-        let begin = format!("    {place} {time} session 0x{:x}", command.session.0);
-        lines.push(format!("{begin} {}", Kind(&command.kind)));
-        if let CommandKind::Multi(ops) = &command.kind {
-            let count = ops.len();
-            lines.extend(ops.iter().zip(1..).map(|(op, at)| format!("{begin} {at}/{count}: {}", Operation(op))));
-        }
+        let zxid = command.takes_zxid().then_some(next);
+        next = next.saturating_add(u64::from(command.takes_zxid()));
+        let mut add = |part, what| {
+            found.push(Operation { zxid, time: time.clone(), session: command.session.0, part, what });
+        };
+        add(None, command_of(&command.kind));
+        let parts: Vec<What> = match &command.kind {
+            CommandKind::Multi(ops) => ops.iter().map(write).collect(),
+            CommandKind::SystemNodes(nodes) => {
+                let part = |(path, data): &(Text, Data)| {
+                    What("systemZnode", Some(path.clone()), vec![("bytes", json!(data.len()))])
+                };
+                nodes.iter().map(part).collect()
+            }
+            _ => Vec::new(),
+        };
+        let count = parts.len();
+        parts.into_iter().zip(1..).for_each(|(what, at)| add(Some((at, count)), what));
     }
-    Ok(lines)
+    Ok(found)
 }
 
-/// A path as one line shows it.
-struct Path<'a>(&'a str);
+impl Operation {
+    pub(super) fn path(&self) -> Option<&str> {
+        self.what.1.as_deref()
+    }
 
-impl fmt::Display for Path<'_> {
+    /// One object of JSON Lines, of the log entry with this index.
+    pub(super) fn json(&self, index: u64) -> Value {
+        let What(name, path, details) = &self.what;
+        let mut object = Map::from_iter([
+            ("kind".to_owned(), json!("operation")),
+            ("index".to_owned(), json!(index)),
+            ("zxid".to_owned(), json!(self.zxid.map(hex))),
+            ("time".to_owned(), json!(self.time)),
+            ("session".to_owned(), json!(hex(self.session))),
+            ("operation".to_owned(), json!(name)),
+        ]);
+        object.extend(path.as_ref().map(|path| ("path".to_owned(), json!(&**path))));
+        if let Some((part, parts)) = self.part {
+            object.extend([("part".to_owned(), json!(part)), ("parts".to_owned(), json!(parts))]);
+        }
+        object.extend(details.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+        object.into()
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let zxid = self.zxid.map_or_else(|| "no zxid".to_owned(), hex);
+        write!(f, "    {zxid} {} session {} ", self.time, hex(self.session))?;
+        if let Some((part, parts)) = self.part {
+            write!(f, "{part}/{parts}: ")?;
+        }
+        let What(name, path, details) = &self.what;
+        f.write_str(name)?;
+        if let Some(path) = path {
+            write!(f, " {}", Plain(path))?;
+        }
+        details.iter().try_for_each(|(key, value)| match value {
+            Value::String(text) => write!(f, " {key}={}", Plain(text)),
+            other => write!(f, " {key}={other}"),
+        })
+    }
+}
+
+/// Text as one line shows it.
+struct Plain<'a>(&'a str);
+
+impl fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { f.write_str("\"\"") } else { self.0.escape_debug().fmt(f) }
     }
 }
 
+/// A zxid or a session as text.
+pub(super) fn hex(number: impl fmt::LowerHex) -> String {
+    format!("0x{number:x}")
+}
+
 /// Milliseconds since 1970 as RFC 3339 has them, in UTC.
-struct Time(i64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ok(at) = UtcDateTime::from_unix_timestamp(self.0.div_euclid(1000)) else {
-            return write!(f, "{} ms", self.0);
-        };
-        let (date, (hour, minute, second)) = (at.date(), at.as_hms());
-        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", self.0.rem_euclid(1000))
-    }
+fn time_text(ms: i64) -> String {
+    let Ok(at) = UtcDateTime::from_unix_timestamp(ms.div_euclid(1000)) else {
+        return format!("{ms} ms");
+    };
+    let (date, (hour, minute, second)) = (at.date(), at.as_hms());
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms.rem_euclid(1000))
 }
 
-/// A command in one line.
-struct Kind<'a>(&'a CommandKind);
-
-impl fmt::Display for Kind<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            CommandKind::Op(op) => Operation(op).fmt(f),
-            CommandKind::Multi(ops) => write!(f, "multi of {}", ops.len()),
-            CommandKind::CreateSession { timeout_ms, .. } => write!(f, "createSession, timeout {timeout_ms} ms"),
-            CommandKind::AttachSession { session, timeout_ms, .. } => {
-                write!(f, "attach session 0x{:x}, timeout {timeout_ms} ms", session.0)
-            }
-            CommandKind::CloseSession => f.write_str("closeSession"),
-            CommandKind::Reconfig(request) => {
-                let text = |name, text: &Option<Text>| match text {
-                    Some(text) => format!(", {name} {}", Path(text)),
-                    None => String::new(),
-                };
-                let parts = [
-                    text("joining", &request.joining),
-                    text("leaving", &request.leaving),
-                    text("members", &request.members),
-                ];
-                write!(f, "reconfig{}, from version {}", parts.concat(), request.from)
-            }
-            CommandKind::Configured(servers) => write!(f, "configured servers: {}", Path(servers)),
-            CommandKind::ReconfigBegins(servers) => write!(f, "reconfig begins: {}", Path(servers)),
-            CommandKind::ReconfigEnds => f.write_str("reconfig ends"),
-            CommandKind::ReconfigFails(code) => write!(f, "reconfig fails: {code:?}"),
-            CommandKind::SystemNodes(nodes) => {
-                f.write_str("system znodes:")?;
-                nodes.iter().try_for_each(|(path, _)| write!(f, " {}", Path(path)))
-            }
-            CommandKind::Reap { path, mzxid } => write!(f, "delete {} as unused if mzxid 0x{mzxid:x}", Path(path)),
-            CommandKind::QuotaCounted(counted) => {
-                write!(f, "quota counted {}: {} znodes, {} B", Path(&counted.path), counted.znodes, counted.bytes)
-            }
-            CommandKind::Undecodable => f.write_str("multi that does not decode"),
-            CommandKind::Refused(code) => write!(f, "refused by the leader: {code:?}"),
+/// A command. The operations of a multi come behind it.
+fn command_of(kind: &CommandKind) -> What {
+    let plain = |name, details| What(name, None, details);
+    match kind {
+        CommandKind::Op(op) => write(op),
+        CommandKind::Multi(ops) => plain(OpCode::Multi.name(), vec![("operations", json!(ops.len()))]),
+        CommandKind::CreateSession { timeout_ms, .. } => {
+            plain(OpCode::CreateSession.name(), vec![("timeout_ms", json!(timeout_ms))])
         }
+        CommandKind::AttachSession { session, timeout_ms, .. } => {
+            plain("attachSession", vec![("attached", json!(hex(session.0))), ("timeout_ms", json!(timeout_ms))])
+        }
+        CommandKind::CloseSession => plain(OpCode::CloseSession.name(), Vec::new()),
+        CommandKind::Reconfig(request) => {
+            let texts = [("joining", &request.joining), ("leaving", &request.leaving), ("members", &request.members)];
+            let given = texts.into_iter().filter_map(|(key, text)| Some((key, json!(&**text.as_ref()?))));
+            plain(OpCode::Reconfig.name(), given.chain([("from_version", json!(request.from))]).collect())
+        }
+        CommandKind::Configured(servers) => plain("configuredServers", vec![("servers", json!(&**servers))]),
+        CommandKind::ReconfigBegins(servers) => plain("reconfigBegins", vec![("servers", json!(&**servers))]),
+        CommandKind::ReconfigEnds => plain("reconfigEnds", Vec::new()),
+        CommandKind::ReconfigFails(code) => plain("reconfigFails", vec![("error", json!(format!("{code:?}")))]),
+        CommandKind::SystemNodes(nodes) => plain("systemZnodes", vec![("operations", json!(nodes.len()))]),
+        CommandKind::Reap { path, mzxid } => {
+            What(OpCode::DeleteContainer.name(), Some(path.clone()), vec![("mzxid", json!(hex(*mzxid)))])
+        }
+        CommandKind::QuotaCounted(counted) => {
+            let details = vec![("znodes", json!(counted.znodes)), ("bytes", json!(counted.bytes))];
+            What("quotaCounted", Some(counted.path.clone()), details)
+        }
+        CommandKind::Undecodable => plain(OpCode::Multi.name(), vec![("error", json!("it does not decode"))]),
+        CommandKind::Refused(code) => plain("refusedByLeader", vec![("error", json!(format!("{code:?}")))]),
     }
 }
 
-/// One operation, also of a multi.
-struct Operation<'a>(&'a WriteOp);
-
-impl fmt::Display for Operation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = |data: &Option<Data>| match data {
-            Some(data) => format!("{} B", data.len()),
-            None => "no data".to_owned(),
-        };
-        let name = match self.0 {
-            WriteOp::Create { op: CreateOp::IfNotExists, .. } => "createIfNotExists",
-            WriteOp::Create { .. } => "create",
-            WriteOp::Delete { .. } => "delete",
-            WriteOp::SetData { .. } => "setData",
-            WriteOp::SetAcl { .. } => "setACL",
-            WriteOp::Check { .. } => "check",
-            WriteOp::CheckNotExists { .. } => "checkNotExists",
-            WriteOp::CheckStat { .. } => "checkStat",
-            WriteOp::TryRemove { .. } => "tryRemove",
-            WriteOp::RemoveRecursive { .. } => "removeRecursive",
-        };
-        write!(f, "{name} {}", Path(self.0.path()))?;
-        match self.0 {
-            WriteOp::Create { data, acl, flags, ttl_ms, .. } => {
-                write!(f, ", {}", bytes(data))?;
-                match CreateMode::from_flag(*flags) {
-                    Some(CreateMode::Persistent) => {}
-                    Some(mode) => write!(f, ", {mode:?}")?,
-                    None => write!(f, ", flags {flags}")?,
-                }
-                if *ttl_ms >= 0 {
-                    write!(f, ", TTL {ttl_ms} ms")?;
-                }
-                Acl(acl).fmt(f)
+fn write(op: &WriteOp) -> What {
+    let (code, mut details): (OpCode, Details) = match op {
+        WriteOp::Create { op, .. } => (created_by(*op), Vec::new()),
+        WriteOp::Delete { .. } => (OpCode::Delete, Vec::new()),
+        WriteOp::SetData { .. } => (OpCode::SetData, Vec::new()),
+        WriteOp::SetAcl { acl, .. } => (OpCode::SetAcl, vec![("acl", json!(acl_text(acl)))]),
+        WriteOp::Check { .. } => (OpCode::Check, Vec::new()),
+        WriteOp::CheckNotExists { .. } => (OpCode::CheckNotExists, Vec::new()),
+        WriteOp::CheckStat { stat, .. } => (OpCode::CheckStat, vec![("stat", json!(stat))]),
+        WriteOp::TryRemove { .. } => (OpCode::TryRemove, Vec::new()),
+        WriteOp::RemoveRecursive { limit, .. } => (OpCode::RemoveRecursive, vec![("limit", json!(limit))]),
+    };
+    match op {
+        WriteOp::Create { data, acl, flags, ttl_ms, .. } => {
+            details.push(("bytes", json!(data.as_ref().map(|data| data.len()))));
+            details.push(match CreateMode::from_flag(*flags) {
+                Some(mode) => ("mode", json!(mode.name())),
+                None => ("flags", json!(flags)),
+            });
+            if *ttl_ms >= 0 {
+                details.push(("ttl_ms", json!(ttl_ms)));
             }
-            WriteOp::SetData { data, version, .. } => write!(f, ", {}{}", bytes(data), Version(*version)),
-            WriteOp::SetAcl { acl, version, .. } => write!(f, "{}{}", Acl(acl), Version(*version)),
-            WriteOp::Delete { version, .. }
-            | WriteOp::Check { version, .. }
-            | WriteOp::CheckNotExists { version, .. }
-            | WriteOp::CheckStat { version, .. }
-            | WriteOp::TryRemove { version, .. } => Version(*version).fmt(f),
-            WriteOp::RemoveRecursive { limit, .. } => write!(f, ", at most {limit}"),
+            if *acl != AclSpec::Open {
+                details.push(("acl", json!(acl_text(acl))));
+            }
         }
+        WriteOp::SetData { data, .. } => details.push(("bytes", json!(data.as_ref().map(|data| data.len())))),
+        _ => {}
+    }
+    match op {
+        WriteOp::Delete { version, .. }
+        | WriteOp::SetData { version, .. }
+        | WriteOp::SetAcl { version, .. }
+        | WriteOp::Check { version, .. }
+        | WriteOp::CheckNotExists { version, .. }
+        | WriteOp::CheckStat { version, .. }
+        | WriteOp::TryRemove { version, .. }
+            if *version != VERSION_ANY =>
+        {
+            details.push(("version", json!(version)));
+        }
+        _ => {}
+    }
+    What(code.name(), Some(op.path().clone()), details)
+}
+
+fn created_by(op: CreateOp) -> OpCode {
+    match op {
+        CreateOp::Create => OpCode::Create,
+        CreateOp::Create2 => OpCode::Create2,
+        CreateOp::Container => OpCode::CreateContainer,
+        CreateOp::Ttl => OpCode::CreateTtl,
+        CreateOp::IfNotExists => OpCode::CreateIfNotExists,
     }
 }
 
-/// The version that the znode must have, if one is named.
-struct Version(i32);
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == -1 { Ok(()) } else { write!(f, ", version {}", self.0) }
+/// Entries as `scheme:id:permissions`, separated by commas.
+fn acl_text(acl: &AclSpec) -> String {
+    match acl {
+        AclSpec::Open => "world:anyone:rwcda".to_owned(),
+        AclSpec::Missing => "none".to_owned(),
+        AclSpec::Malformed => "malformed".to_owned(),
+        AclSpec::List(entries) => entries_text(entries),
+        AclSpec::BrokenOff(entries) => format!("{},malformed", entries_text(entries)),
     }
 }
 
-/// An ACL other than the open one.
-struct Acl<'a>(&'a AclSpec);
-
-impl fmt::Display for Acl<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            AclSpec::Open => Ok(()),
-            AclSpec::Missing => f.write_str(", no ACL"),
-            AclSpec::List(entries) | AclSpec::BrokenOff(entries) => write!(f, ", ACL entries: {}", entries.len()),
-            AclSpec::Malformed => f.write_str(", malformed ACL"),
-        }
-    }
+fn entries_text(entries: &[AclEntry]) -> String {
+    let entry = |AclEntry { perms, scheme, id }: &AclEntry| {
+        let (id, hidden) = redact(scheme, id);
+        let granted = PERMISSIONS.iter().zip(0..).filter(|(_, bit)| perms >> bit & 1 == 1);
+        format!("{}:{id}{hidden}:{}", &**scheme, granted.map(|(letter, _)| letter).collect::<String>())
+    };
+    entries.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -182,7 +259,7 @@ mod tests {
         let identities = vec![Arc::new(vec![Identity { scheme: "digest".into(), id: "secret:hash".into() }])];
         let time = WallMillis(1_795_266_358_007);
         let batch = Batch { time, first_zxid: 0x5_0000_000F, features: 0, identities, commands };
-        lines(&batch.encode()).expect("it is a batch")
+        operations(&batch.encode()).expect("it is a batch").iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -191,7 +268,7 @@ mod tests {
             op: CreateOp::Create2,
             path: "/a\nb".into(),
             data: Some(b"secret".as_slice().into()),
-            acl: AclSpec::Open,
+            acl: AclSpec::List(vec![AclEntry { perms: 9, scheme: "digest".into(), id: "me:hash".into() }]),
             flags: CreateMode::EphemeralSequential.flag(),
             ttl_ms: -1,
         };
@@ -204,18 +281,19 @@ mod tests {
         ]);
         let begin = "2026-11-21T13:05:58.007Z session 0xab";
         let expect = [
-            format!("    no zxid {begin} attach session 0xcd, timeout 4000 ms"),
-            format!("    0x50000000f {begin} multi of 2"),
-            format!("    0x50000000f {begin} 1/2: create /a\\nb, 6 B, EphemeralSequential"),
-            format!("    0x50000000f {begin} 2/2: delete /c, version 3"),
-            format!("    0x500000010 {begin} setData /c, no data"),
+            format!("    no zxid {begin} attachSession attached=0xcd timeout_ms=4000"),
+            format!("    0x50000000f {begin} multi operations=2"),
+            format!("    0x50000000f {begin} 1/2: create2 /a\\nb bytes=6 mode=ephemeral_sequential acl=digest:me:x:rd"),
+            format!("    0x50000000f {begin} 2/2: delete /c version=3"),
+            format!("    0x500000010 {begin} setData /c bytes=null"),
         ];
         assert_eq!(lines, expect);
     }
 
     #[test]
     fn what_is_no_batch_is_an_error() {
-        assert_eq!(lines(&[7; 100]), Err(BatchError::Format));
-        assert_eq!(lines(&[]), Err(BatchError::Bytes));
+        let error = |payload: &[u8]| operations(payload).map(drop);
+        assert_eq!(error(&[7; 100]), Err(BatchError::Format));
+        assert_eq!(error(&[]), Err(BatchError::Bytes));
     }
 }
