@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use corral_backup::envelope::Head;
 use corral_backup::pack::{Keys, read_keys};
-use time::UtcDateTime;
 
 use crate::cli::new_file::NewFile;
 use crate::cli::object_store::{Download, SCHEME, Upload};
+use crate::cli::output::utc;
 use crate::exit::{ExitCode, Fault};
 
 /// Names a standard stream.
@@ -68,8 +68,9 @@ impl Target {
             Place::File(file) => file,
         };
         let name = if self.out.is_dir() {
-            let time = stamp(head.time_ms, ["", ""]);
-            self.out.join(format!("corral-{time}-{:016x}.{}", head.zxid, self.extension))
+            let mut time = utc(head.time_ms).replace(['-', ':'], "");
+            time.truncate("20261127T111403".len());
+            self.out.join(format!("corral-{time}Z-{:016x}.{}", head.zxid, self.extension))
         } else {
             self.out.clone()
         };
@@ -147,12 +148,4 @@ impl Source {
     pub(super) fn named(&self, fault: Fault) -> Fault {
         Fault { sentence: format!("{}: {}", self.backup.display(), fault.sentence), ..fault }
     }
-}
-
-/// A time in UTC, with separators in date and time.
-pub(super) fn stamp(time_ms: i64, [date, time]: [&str; 2]) -> String {
-    let at = UtcDateTime::from_unix_timestamp(time_ms.div_euclid(1000)).unwrap_or(UtcDateTime::UNIX_EPOCH);
-    let (day, (hour, minute, second)) = (at.date(), at.as_hms());
-    let (year, month, day) = (day.year(), u8::from(day.month()), day.day());
-    format!("{year:04}{date}{month:02}{date}{day:02}T{hour:02}{time}{minute:02}{time}{second:02}Z")
 }

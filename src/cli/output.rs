@@ -4,12 +4,24 @@
 
 use std::io::{self, Write as _};
 
+use time::UtcDateTime;
+
 use crate::exit::{ExitCode, Fault};
 
 /// Text of another program, without characters that a terminal acts on.
 pub(super) fn plain(text: &str) -> String {
     let shown = |one: char| if one.is_ascii_graphic() || one == ' ' || one.is_alphanumeric() { one } else { '?' };
     text.chars().map(shown).collect()
+}
+
+/// Milliseconds since 1970 as RFC 3339 has them, in UTC.
+pub(super) fn utc(ms: i64) -> String {
+    let Ok(at) = UtcDateTime::from_unix_timestamp(ms.div_euclid(1000)) else {
+        return format!("{ms} ms");
+    };
+    let (date, (hour, minute, second)) = (at.date(), at.as_hms());
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms.rem_euclid(1000))
 }
 
 /// Writes text to standard output.

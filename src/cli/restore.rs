@@ -6,9 +6,9 @@ use clap::Args;
 use corral_backup::envelope::Head;
 use indicatif::{HumanBytes, ProgressBar, ProgressFinish};
 
-use crate::cli::backup_file::{Source, stamp};
+use crate::cli::backup_file::Source;
 use crate::cli::new_data_dir::{NewDataDir, ONLY_VOTER};
-use crate::cli::output::Output;
+use crate::cli::output::{Output, utc};
 use crate::exit::{ExitCode, Fault};
 use crate::node::restore::{self, Content};
 
@@ -68,7 +68,7 @@ pub(super) fn verify(source: &Source, out: &mut Output) -> Result<(), Fault> {
 
 fn describe(out: &mut Output, content: &Content) -> Result<(), Fault> {
     let Content { head, znodes, sessions } = content;
-    out.line(&format!("backup        of server {}, at {}", head.server, stamp(head.time_ms, ["-", ":"])))?;
+    out.line(&format!("backup        of server {}, at {}", head.server, utc(head.time_ms)))?;
     out.line(&format!("zxid          0x{:x}, log entry {} of term {}", head.zxid, head.index, head.term))?;
     out.line(&format!("znodes        {znodes}"))?;
     out.line(&format!("sessions      {sessions}"))?;

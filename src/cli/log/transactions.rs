@@ -12,7 +12,8 @@ use corral_core::znode::AclEntry;
 use corral_wire::OpCode;
 use corral_wire::consts::{CreateMode, VERSION_ANY};
 use serde_json::{Map, Value, json};
-use time::UtcDateTime;
+
+use crate::cli::output::utc;
 
 /// Letters of the permissions, from the lowest bit.
 const PERMISSIONS: [char; 5] = ['r', 'w', 'c', 'd', 'a'];
@@ -40,7 +41,7 @@ type Details = Vec<(&'static str, Value)>;
 /// When the payload is no batch, or one of another format.
 pub(super) fn operations(payload: &[u8]) -> Result<Vec<Operation>, BatchError> {
     let batch = Batch::decode(payload)?;
-    let time = time_text(batch.time.0);
+    let time = utc(batch.time.0);
     let (mut next, mut found) = (batch.first_zxid, Vec::new());
     for command in &batch.commands {
         let zxid = command.takes_zxid().then_some(next);
@@ -121,16 +122,6 @@ impl fmt::Display for Plain<'_> {
 /// A zxid or a session as text.
 pub(super) fn hex(number: impl fmt::LowerHex) -> String {
     format!("0x{number:x}")
-}
-
-/// Milliseconds since 1970 as RFC 3339 has them, in UTC.
-fn time_text(ms: i64) -> String {
-    let Ok(at) = UtcDateTime::from_unix_timestamp(ms.div_euclid(1000)) else {
-        return format!("{ms} ms");
-    };
-    let (date, (hour, minute, second)) = (at.date(), at.as_hms());
-    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms.rem_euclid(1000))
 }
 
 /// A command. The operations of a multi come behind it.
