@@ -23,7 +23,7 @@ use corral_wire::fourletter::FourLetter;
 use corral_zookeeper::export;
 use futures_lite::StreamExt as _;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::commands::{Format, failed};
 use super::json;
@@ -39,6 +39,8 @@ use crate::runtime::threads::lower_priority;
 /// Pauses until the server's own snapshot is there, and how many.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 12_000;
+/// How long a client waits for the one before.
+const PERMIT_WITHIN: Duration = Duration::from_secs(1);
 /// A client that reads nothing for this time is disconnected.
 const STALL: Duration = Duration::from_secs(30);
 /// Chunks on their way, of 256 KiB each.
@@ -71,7 +73,8 @@ impl Snapshots {
         streams: bool,
     ) -> Response {
         let refused = |code, error: &str| json(code, failed(command, error));
-        let Ok(permit) = Arc::clone(&self.one).try_acquire_owned() else {
+        // The client before may have all its bytes, and its thread not ended.
+        let Ok(Ok(permit)) = timeout(PERMIT_WITHIN, Arc::clone(&self.one).acquire_owned()).await else {
             return refused(StatusCode::TOO_MANY_REQUESTS, "another client is sent a snapshot; try again later");
         };
         let Some(gathered) = http::ask(control, FourLetter::Srvr, 0).await else { return http::stops() };
