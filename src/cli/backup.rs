@@ -11,7 +11,7 @@ use corral_backup::envelope::{Head, Parser};
 use corral_backup::pack::{Packer, PublicKey};
 use indicatif::{HumanBytes, ProgressBar, ProgressFinish};
 
-use crate::cli::backup_file::{Target, unwritable};
+use crate::cli::backup_file::{Target, scratch, unwritable};
 use crate::cli::http::{Part, Server};
 use crate::cli::output;
 use crate::config::{self, Config, Override};
@@ -113,9 +113,7 @@ impl Arguments {
     /// Read from the directory of a server that does not run.
     fn stopped(&self, packer: &mut Out, bar: &ProgressBar) -> Result<Head, Fault> {
         let config = self.load_config()?;
-        let scratch = tempfile::tempdir().map_err(|error| {
-            Fault::new(ExitCode::StorageUnavailable, format!("no temporary directory: {error}; set TMPDIR"))
-        })?;
+        let scratch = scratch()?;
         bar.set_message("reading");
         let survivor = Survivor::read(&config, thread::available_parallelism().map_or(1, usize::from))?;
         let file = survivor.copy(scratch.path())?;

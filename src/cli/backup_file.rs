@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use corral_backup::envelope::Head;
 use corral_backup::pack::{Keys, read_keys};
+use tempfile::TempDir;
 
 use crate::cli::new_file::NewFile;
 use crate::cli::object_store::{Download, SCHEME, Upload};
@@ -91,6 +92,16 @@ impl Write for Target {
     fn flush(&mut self) -> io::Result<()> {
         if matches!(self.place, Place::Standard) { io::stdout().flush() } else { Ok(()) }
     }
+}
+
+/// A directory for a copy of all data, which is removed at the end.
+///
+/// # Errors
+/// If it cannot be made.
+pub(super) fn scratch() -> Result<TempDir, Fault> {
+    tempfile::Builder::new().prefix("corral-").tempdir().map_err(|error| {
+        Fault::new(ExitCode::StorageUnavailable, format!("no temporary directory: {error}; set TMPDIR"))
+    })
 }
 
 /// The fault of writing.

@@ -173,6 +173,7 @@ Examples:
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   corral snapshot inspect data                          all snapshots of a data directory
+  corral snapshot inspect data --json | jq .znodes      counts and checksums for a script
   corral snapshot inspect data/image-0000000100000005-0000000000000007.img";
 
 const DUMP_EXAMPLES: &str = "\

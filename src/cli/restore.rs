@@ -6,10 +6,10 @@ use clap::Args;
 use corral_backup::envelope::Head;
 use indicatif::{HumanBytes, ProgressBar, ProgressFinish};
 
-use crate::cli::backup_file::Source;
+use crate::cli::backup_file::{Source, scratch};
 use crate::cli::new_data_dir::{NewDataDir, ONLY_VOTER};
 use crate::cli::output::{Output, utc};
-use crate::exit::{ExitCode, Fault};
+use crate::exit::Fault;
 use crate::node::restore::{self, Content};
 
 /// Arguments of `corral restore`.
@@ -56,9 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
 /// # Errors
 /// If it is damaged, or cannot be read.
 pub(super) fn verify(source: &Source, out: &mut Output) -> Result<(), Fault> {
-    let scratch = tempfile::tempdir().map_err(|error| {
-        Fault::new(ExitCode::StorageUnavailable, format!("no temporary directory: {error}; set TMPDIR"))
-    })?;
+    let scratch = scratch()?;
     let (keys, bar) = (source.keys()?, bar());
     let read = restore::verify(scratch.path(), source.open()?, &keys, &mut |head, bytes| show(&bar, head, bytes));
     let content = read.map_err(|fault| source.named(fault))?;

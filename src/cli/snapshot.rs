@@ -1,17 +1,19 @@
 //! `corral snapshot inspect`: checks snapshot files and prints what they hold. The main thread only; reads, never
 //! writes.
 //!
-//! It knows the container (header, section table, checksums), and the digest of the tree that the last section begins
-//! with. The file is read into memory.
+//! Counts are shown of a whole snapshot. The file is read into memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use clap::Args;
 use corral_core::digest::{DIGEST_VERSION, read_stored};
 use corral_storage::{MmapDisk, SnapshotError, SnapshotFile, list_snapshots};
+use serde_json::json;
 
 use crate::cli::output::Output;
+use crate::data::snapshots::load;
 use crate::exit::{ExitCode, Fault};
 
 /// Arguments of `corral snapshot inspect`.
@@ -20,6 +22,9 @@ pub(crate) struct Arguments {
     /// A snapshot file, or a data directory with snapshots
     #[arg(value_name = "FILE|DIR", default_value = "data")]
     path: PathBuf,
+    /// Print JSON Lines: one object for each snapshot
+    #[arg(long)]
+    json: bool,
 }
 
 /// Prints header, sections and the result of every checksum, newest snapshot first.
@@ -36,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     };
     let disk = MmapDisk::open_read_only(&directory)?;
     let mut out = Output::new();
-    if files.is_empty() {
+    if files.is_empty() && !arguments.json {
         out.line(&format!(
             "{}: no snapshot yet; one is written when enough has changed, on SIGUSR1, and when the server stops: until then \
              everything is in the log (corral log dump)",
@@ -46,11 +51,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let mut faults = Vec::new();
     for file in files {
         match SnapshotFile::open(&disk, &file) {
-            Ok(snapshot) => faults.extend(inspect(&snapshot, &mut out)?),
+            Ok(snapshot) => faults.extend(inspect(&disk, &snapshot, arguments.json, &mut out)?),
             // A server that runs has removed it since the directory was listed.
             Err(SnapshotError::Io { source, .. }) if listed && source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                out.line(&error.to_string())?;
+                out.line(&if arguments.json {
+                    json!({"error": error.to_string()}).to_string()
+                } else {
+                    error.to_string()
+                })?;
                 faults.push(error);
             }
         }
@@ -79,40 +88,63 @@ fn split(path: &Path) -> Result<(PathBuf, Vec<String>), Fault> {
     Ok((directory.to_owned(), vec![name.to_owned()]))
 }
 
-/// Prints one snapshot; answers the damage found in its sections.
-fn inspect(snapshot: &SnapshotFile, out: &mut Output) -> Result<Vec<SnapshotError>, Fault> {
+/// Prints one snapshot. Gives the damage in its sections.
+fn inspect(
+    disk: &MmapDisk,
+    snapshot: &SnapshotFile,
+    is_json: bool,
+    out: &mut Output,
+) -> Result<Vec<SnapshotError>, Fault> {
     let head = snapshot.head();
+    let checked: Vec<_> = (0..snapshot.section_count())
+        .map(|section| {
+            let (kind, range) = (snapshot.section_kind(section), snapshot.section_range(section));
+            (kind.unwrap_or_default(), range.unwrap_or_default(), snapshot.verify_section(section).err())
+        })
+        .collect();
+    let (bytes, last) = (snapshot.bytes(), snapshot.section_count().saturating_sub(1));
+    let digest = snapshot.section_range(last).and_then(|range| bytes.as_slice().get(range)).and_then(read_stored);
+    let loaded = load(disk, snapshot.name(), 1, &AtomicU64::new(0)).ok();
+    let counts = loaded.map(|loaded| (loaded.snapshot.stats(), loaded.snapshot.sessions().count()));
+    let size = bytes.as_slice().len();
+    if is_json {
+        let sections = checked.iter().map(|(kind, range, fault)| {
+            json!({"kind": kind, "offset": range.start, "bytes": range.len(), "is_whole": fault.is_none()})
+        });
+        let mut object = json!({
+            "file": snapshot.name(), "bytes": size, "zxid": format!("0x{:x}", head.zxid), "term": head.term,
+            "index": head.index, "sections": sections.collect::<Vec<_>>(), "digest": digest.map(|digest| digest.to_string()),
+            "digest_version": DIGEST_VERSION,
+        });
+        if let Some((stats, sessions)) = counts {
+            object["znodes"] = json!(stats.nodes);
+            object["data_bytes"] = json!(stats.data_bytes);
+            object["ephemerals"] = json!(stats.ephemerals);
+            object["sessions"] = json!(sessions);
+        }
+        out.line(&object.to_string())?;
+        return Ok(checked.into_iter().filter_map(|(_, _, fault)| fault).collect());
+    }
     out.line(&format!(
-        "{}: {} bytes, zxid 0x{:x}, term {}, index {}, {} sections",
+        "{}: {size} bytes, zxid 0x{:x}, term {}, index {}, {} sections",
         snapshot.name(),
-        snapshot.bytes().as_slice().len(),
         head.zxid,
         head.term,
         head.index,
-        snapshot.section_count()
+        checked.len()
     ))?;
-    let mut damaged = Vec::new();
-    for section in 0..snapshot.section_count() {
-        let range = snapshot.section_range(section).unwrap_or_default();
-        let state = match snapshot.verify_section(section) {
-            Ok(()) => "checksum ok",
-            Err(error) => {
-                damaged.push(error);
-                "DAMAGED: the checksum does not match"
-            }
-        };
-        let kind = snapshot.section_kind(section).unwrap_or_default();
-        out.line(&format!(
-            "  section {section:>4} kind {kind:>3} offset {:>14} bytes {:>14} {state}",
-            range.start,
-            range.len()
-        ))?;
+    for (section, (kind, range, fault)) in checked.iter().enumerate() {
+        let state = if fault.is_none() { "checksum ok" } else { "DAMAGED: the checksum does not match" };
+        let (start, length) = (range.start, range.len());
+        out.line(&format!("  section {section:>4} kind {kind:>3} offset {start:>14} bytes {length:>14} {state}"))?;
     }
-    let (bytes, last) = (snapshot.bytes(), snapshot.section_count().saturating_sub(1));
-    let stored = snapshot.section_range(last).and_then(|range| bytes.as_slice().get(range)).and_then(read_stored);
-    out.line(&match stored {
+    if let Some((stats, sessions)) = counts {
+        let (nodes, data, ephemerals) = (stats.nodes, stats.data_bytes, stats.ephemerals);
+        out.line(&format!("  {nodes} znodes with {data} bytes of data, {ephemerals} ephemerals, {sessions} sessions"))?;
+    }
+    out.line(&match digest {
         Some(digest) => format!("  digest of the tree {digest} (ZooKeeper's definition, version {DIGEST_VERSION})"),
         None => "  no digest of the tree: written by an earlier version".to_owned(),
     })?;
-    Ok(damaged)
+    Ok(checked.into_iter().filter_map(|(_, _, fault)| fault).collect())
 }

@@ -38,7 +38,7 @@ pub(crate) fn receive(
     let head = envelope::read(unpack(from, keys).map_err(fault)?, &mut |head, piece| {
         let mut received = match receiver.take() {
             Some(begun) => begun,
-            None => SnapshotReceiver::begin(disk, head.zxid, head.bytes).map_err(Unstored::from)?,
+            None => begin(disk, head)?,
         };
         received.take(piece).map_err(Unstored::from)?;
         progress(head, received.received());
@@ -54,6 +54,19 @@ pub(crate) fn receive(
         return Err(fault(BackupError::Damaged("head and snapshot have different log indices".to_owned())));
     }
     Ok((head, name.file))
+}
+
+fn begin(disk: &MmapDisk, head: &Head) -> Result<SnapshotReceiver<MmapDisk>, Unstored> {
+    let receiver = SnapshotReceiver::begin(disk, head.zxid, head.bytes)?;
+    // A small file may hold a large snapshot, and the disk may have other users.
+    match disk.free_bytes() {
+        Ok(free) if free < head.bytes => {
+            let (path, bytes) = (disk.path().display(), head.bytes);
+            let sentence = format!("{path}: the snapshot has {bytes} bytes, and the disk has {free} free: make space");
+            Err(Unstored(Fault::new(ExitCode::StorageUnavailable, sentence)))
+        }
+        _ => Ok(receiver),
+    }
 }
 
 struct Unstored(Fault);

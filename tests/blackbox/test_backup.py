@@ -1,5 +1,6 @@
 """`corral backup`, `restore` and `verify`."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -248,11 +249,15 @@ def test_mistakes_are_explained(stopped, tmp_path):
 def test_a_damaged_directory_is_not_whole(stopped):
     equal(command("verify", stopped).returncode, 0)
     (snapshot,) = stopped.glob("image-*")
+    shown = json.loads(command("snapshot", "inspect", stopped, "--json").stdout)
+    equal((shown["file"], shown["znodes"], {part["is_whole"] for part in shown["sections"]}), (snapshot.name, 7, {True}))
     with open(snapshot, "r+b") as file:
         file.seek(-10, 2)
         file.write(b"\xff")
     done = command("verify", stopped)
     equal((done.returncode, "DAMAGED" in done.stdout), (6, True), done.stdout)
+    done = command("snapshot", "inspect", stopped, "--json")
+    equal((done.returncode, list(json.loads(done.stdout))), (6, ["error"]), done.stderr)
 
 
 def test_an_ensemble_is_restored(shards):
@@ -272,14 +277,21 @@ def test_an_ensemble_is_restored(shards):
             client.create("/later", b"2")
         for member in ensemble.members:
             member.stop()
+        forgotten = others[1]
+        for member in (first, others[0]):
             empty(member)
         done = command(
             "restore", others[0].directory / "b.zst", "--config", first.directory / "zoo.cfg", "--data-dir", first.directory / "data"
         )
         equal(done.returncode, 0, done.stderr)
-        ensemble.start()
+        for member in ensemble.members:
+            member.launch()
+        equal(forgotten.process.wait(60), 5, "its data are of before the restore")
+        empty(forgotten)
+        forgotten.launch()
         wait_until(lambda: voters(first) == "3", "all vote")
         for member in others:
+            wait_until(member.is_serving, "it serves")
             with member.client() as client:
                 client.sync("/")
                 equal({"kept", "later"} & set(client.children("/")), {"kept"})

@@ -35,7 +35,7 @@ struct What(&'static str, Option<Text>, Details);
 
 type Details = Vec<(&'static str, Value)>;
 
-/// The operations of an entry whose payload matches its checksum.
+/// The operations of an entry. Its payload matches its checksum.
 ///
 /// # Errors
 /// When the payload is no batch, or one of another format.
