@@ -1,9 +1,10 @@
 //! Where a backup is written to, and read from: a file, a standard stream, or an object store.
 
 use std::fmt::Display;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, BufReader, Read, Write};
 use std::mem;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -99,7 +100,8 @@ impl Write for Target {
 /// # Errors
 /// If it cannot be made.
 pub(super) fn scratch() -> Result<TempDir, Fault> {
-    tempfile::Builder::new().prefix("corral-").tempdir().map_err(|error| {
+    let permissions = Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix("corral-").permissions(permissions).tempdir().map_err(|error| {
         Fault::new(ExitCode::StorageUnavailable, format!("no temporary directory: {error}; set TMPDIR"))
     })
 }
@@ -126,6 +128,10 @@ pub(super) struct Source {
 }
 
 impl Source {
+    pub(super) fn new(backup: &Path, identity: Option<&Path>) -> Source {
+        Source { backup: backup.to_owned(), identity: identity.map(Path::to_owned) }
+    }
+
     /// # Errors
     /// If it cannot be opened.
     pub(super) fn open(&self) -> Result<Box<dyn Read>, Fault> {

@@ -26,6 +26,7 @@ mod restore;
 mod security;
 mod serve;
 mod snapshot;
+mod snapshot_diff;
 mod snapshot_get;
 mod subtree;
 mod top;
@@ -176,6 +177,14 @@ Examples:
   corral snapshot inspect data --json | jq .znodes      counts and checksums for a script
   corral snapshot inspect data/image-0000000100000005-0000000000000007.img";
 
+const DIFF_EXAMPLES: &str = "\
+Of a data directory the newest snapshot is compared, not the log behind it.
+
+Examples:
+  corral snapshot diff monday.zst tuesday.zst           what a day changed
+  corral snapshot diff monday.zst data --data-only      without versions, zxids, times and sessions
+  corral snapshot diff a.zst b.zst --json | jq -r .path the paths alone";
+
 const DUMP_EXAMPLES: &str = "\
 Examples:
   corral log dump data | tail -1                        whether the log is whole, and where it ends
@@ -276,6 +285,9 @@ enum SnapshotCommand {
     /// Check a snapshot file, or all of a data directory, and print header, sections and checksums
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(snapshot::Arguments),
+    /// Print the difference between two states, and end with 1 if there is one
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(snapshot_diff::Arguments),
     /// Take the present state of a running server, as a snapshot that ZooKeeper and `corral import` read
     #[command(after_help = GET_EXAMPLES)]
     Get(snapshot_get::Arguments),
@@ -326,6 +338,7 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Export(command) => command.run(),
         Command::Import(command) => command.run(),
+        Command::Snapshot(SnapshotCommand::Diff(arguments)) => return snapshot_diff::run(&arguments),
         Command::Snapshot(SnapshotCommand::Inspect(arguments)) => snapshot::run(&arguments),
         Command::Snapshot(SnapshotCommand::Get(arguments)) => snapshot_get::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),

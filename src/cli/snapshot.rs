@@ -68,8 +68,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     faults.into_iter().next().map_or(Ok(()), |first| Err(first.into()))
 }
 
-/// The snapshots of a data directory.
-fn snapshots(directory: &Path) -> Result<Vec<String>, Fault> {
+/// The snapshots of a data directory, the newest first.
+pub(super) fn snapshots(directory: &Path) -> Result<Vec<String>, Fault> {
     let disk = MmapDisk::open_read_only(directory)?;
     let found = list_snapshots(&disk).map_err(|error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be listed: {error}", directory.display()))
@@ -78,7 +78,7 @@ fn snapshots(directory: &Path) -> Result<Vec<String>, Fault> {
 }
 
 /// Directory and name of a snapshot file.
-fn split(path: &Path) -> Result<(PathBuf, Vec<String>), Fault> {
+pub(super) fn split(path: &Path) -> Result<(PathBuf, Vec<String>), Fault> {
     let fault = |reason: &str| Fault::new(ExitCode::StorageUnavailable, format!("{}: {reason}", path.display()));
     if !path.is_file() {
         return Err(fault("is no file; name a snapshot file or a data directory"));

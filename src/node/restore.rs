@@ -74,7 +74,11 @@ pub(crate) fn verify(
     Ok(content(head, &load(&disk, &file)?))
 }
 
-fn load(disk: &MmapDisk, file: &str) -> Result<LoadedSnapshot, Fault> {
+/// Maps a snapshot, and checks all of it.
+///
+/// # Errors
+/// If it is damaged, or cannot be read.
+pub(crate) fn load(disk: &MmapDisk, file: &str) -> Result<LoadedSnapshot, Fault> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     snapshots::load(disk, file, threads, &AtomicU64::new(0)).map_err(|unusable| match unusable {
         snapshots::Unusable::Damaged(damage) => Fault::new(ExitCode::DataDamaged, damage.to_string()),
