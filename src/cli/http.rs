@@ -178,7 +178,7 @@ async fn fetch(
     let silent = |_| format!("nothing came for {} s", limit.as_secs());
     let status = response.status().as_u16();
     if status != 200 {
-        return Err(format!("status {status}: {}", text(response.into_body()).await?.trim()));
+        return Err(format!("status {status}: {}", refusal(status, &text(response.into_body()).await?)));
     }
     take(Part::Headers(response.headers()))?;
     let mut body = response.into_body();
@@ -187,6 +187,16 @@ async fn fetch(
         frame.data_ref().map_or(Ok(()), |bytes| take(Part::Body(bytes)))?;
     }
     Ok(())
+}
+
+/// The reason in the answer of a command.
+fn refusal(status: u16, answer: &str) -> String {
+    let fields: Option<serde_json::Value> = serde_json::from_str(answer).ok();
+    let error = fields.as_ref().and_then(|fields| fields.get("error")?.as_str()).unwrap_or(answer.trim());
+    match status {
+        401 | 403 => format!("{error}; give a file with a token of the server's admin.token_file"),
+        _ => error.to_owned(),
+    }
 }
 
 /// Path and `Authorization` header of a request, its answer's head.

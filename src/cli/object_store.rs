@@ -168,5 +168,7 @@ fn said(error: &dyn Display) -> String {
     let reason = code.map_or_else(String::new, |code| format!(": {code}"));
     let (first, _) = error.split_once("<?xml").unwrap_or((&error, ""));
     let first = first.trim_end_matches([':', ' ', '\n']);
-    format!("{first}{reason}; look at AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT")
+    format!(
+        "{first}{reason}; look at AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT and AWS_ALLOW_HTTP"
+    )
 }

@@ -13,7 +13,7 @@ use crate::cli::backup_file::Source;
 use crate::cli::output::Output;
 use crate::cli::restore;
 use crate::data::damage::Damage;
-use crate::data::snapshots;
+use crate::data::{owner, snapshots};
 use crate::exit::{ExitCode, Fault};
 
 /// Arguments of `corral verify`.
@@ -43,6 +43,7 @@ fn directory(path: &Path, out: &mut Output) -> Result<(), Fault> {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be read: {error}", path.display()))
     };
     let disk = MmapDisk::open_read_only(path)?;
+    owner::refuse_unfinished(&disk)?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut faults = Vec::new();
     for name in list_snapshots(&disk).map_err(unreadable)? {

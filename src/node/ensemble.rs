@@ -127,7 +127,7 @@ pub(crate) fn start_links(
 /// Why a server ends that holds data from before the rescue of another.
 fn outdated(rescued: NodeId) -> Fault {
     let sentence = format!(
-        "the data of server {rescued} come from a rescue (`corral rescue` or `corral import`), those of this server are older and do not belong \
+        "the data of server {rescued} come from a rescue (`corral rescue`, `restore` or `import`); those of this server are older and do not belong \
          to that ensemble: empty the data directory but for `myid` and start, then this server learns everything from the \
          others; if that rescue was a mistake, stop the servers that come from it first, and empty theirs instead",
     );

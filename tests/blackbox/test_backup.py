@@ -198,6 +198,7 @@ def test_what_is_not_whole_is_not_restored(stopped, tmp_path):
         equal((done.returncode, done.stderr.startswith(f"corral: {damaged}: ")), (code, True), done.stderr)
         done = command("serve", "--data-dir", tmp_path / "new")
         equal((done.returncode, "did not finish" in done.stdout + done.stderr), (5, True), done.stderr)
+        equal(command("verify", tmp_path / "new").returncode, 5, "it is not whole")
     done = command("restore", tmp_path / "b.zst", "--data-dir", tmp_path / "new")
     equal(done.returncode, 0, done.stderr)
 
@@ -258,6 +259,45 @@ def test_a_damaged_directory_is_not_whole(stopped):
     equal((done.returncode, "DAMAGED" in done.stdout), (6, True), done.stdout)
     done = command("snapshot", "inspect", stopped, "--json")
     equal((done.returncode, list(json.loads(done.stdout))), (6, ["error"]), done.stderr)
+
+
+def test_the_difference_of_two_states(server, tmp_path):
+    first, second = tmp_path / "a.zst", tmp_path / "b.zst"
+    server.start()
+    with server.client() as client:
+        for path in ("/same", "/set", "/gone", "/acl"):
+            client.create(path, b"1")
+    server.stop()
+    backup("--data-dir", server.directory / "data", "--out", first)
+    server.start()
+    with server.client() as client:
+        client.set("/set", b"22")
+        client.delete("/gone")
+        client.create("/new", b"")
+        client.set_acl("/acl", ((jute.READ, "world", "anyone"), (jute.ALL, "ip", "127.0.0.1")))
+    server.stop()
+    backup("--data-dir", server.directory / "data", "--out", second)
+    done = command("snapshot", "diff", first, second, "--data-only")
+    equal(
+        (done.returncode, set(done.stdout.splitlines())),
+        (
+            1,
+            {
+                "~ /set (bytes 1 -> 2)",
+                "- /gone",
+                "+ /new",
+                "~ /acl (ACL entries 1 -> 2)",
+                "created 1, deleted 1, changed 2, equal 5",
+            },
+        ),
+        done.stderr,
+    )
+    done = command("snapshot", "diff", first, second, "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    (changed,) = [line for line in found if line.get("path") == "/set"]
+    equal((changed["difference"], changed["changes"]["version"]), ("changed", [0, 1]))
+    equal(command("snapshot", "diff", second, server.directory / "data").returncode, 0, "the directory has a snapshot of all")
+    equal(command("snapshot", "diff", first, first).returncode, 0)
 
 
 def test_an_ensemble_is_restored(shards):

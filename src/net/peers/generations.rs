@@ -13,10 +13,10 @@ use corral_peer::Generation;
 
 use crate::net::peers::limits::STRANGER_COUNTS_FOR;
 
-const OLDER: &str = "its data are older than the rescue (`corral rescue` or `corral import`) that this server's come from; empty its data directory \
+const OLDER: &str = "its data are older than the rescue (`corral rescue`, `restore` or `import`) that this server's come from; empty its data directory \
                      but for `myid`, and start it";
 
-const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue` or `corral import`), and has not proven which server it is; \
+const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue`, `restore` or `import`), and has not proven which server it is; \
                               that server is dialled to find out";
 
 /// See the module.
@@ -67,7 +67,7 @@ impl Generations {
         }
         (self.outdated)(peer);
         Some(
-            "its data come from a rescue (`corral rescue` or `corral import`), and this server's are older; this server stops",
+            "its data come from a rescue (`corral rescue`, `restore` or `import`), and this server's are older; this server stops",
         )
     }
 
