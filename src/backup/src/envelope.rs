@@ -118,12 +118,6 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// The head, once it was seen.
-    #[must_use]
-    pub fn head(&self) -> Option<&Head> {
-        self.head.as_ref()
-    }
-
     /// Takes the next bytes, and gives those of the body to `take`. They are good only if [`Parser::finish`] says so.
     ///
     /// # Errors
