@@ -14,6 +14,7 @@ use corral_engine::{CorruptState, Event, Finding, WrittenSnapshot};
 use corral_storage::snapshot::Pace;
 use corral_storage::{
     MmapDisk, SnapshotError, SnapshotHead, SnapshotWriter, kept_snapshots, purge, remove_unfinished, snapshot_index,
+    snapshot_name,
 };
 
 use crate::data::lenders::Lenders;
@@ -253,6 +254,16 @@ impl NotWritten {
             | NotWritten::Failed(text) => text,
         }
     }
+}
+
+/// Writes a snapshot where no server runs, as fast as the disk can, and removes none. Gives its file name.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn write_alone(disk: &MmapDisk, state: FrozenState) -> Result<String, NotWritten> {
+    let name = snapshot_name(state.zxid.0, state.index);
+    let settings = SnapshotSettings { retained: 1, purge: false, paced: false };
+    write(disk, &settings, &Stopwatch::default(), state).map(|_| name)
 }
 
 /// Writes a snapshot, maps and checks it, and removes those that are not kept.

@@ -1,8 +1,7 @@
 //! `corral backup`: the state of a server in one file. The main thread only.
 
-use std::fs;
 use std::io::{self, BufWriter, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use corral_backup::pack::{Packer, PublicKey};
 use indicatif::{HumanBytes, ProgressBar, ProgressFinish};
 
 use crate::cli::backup_file::{Target, scratch, unwritable};
-use crate::cli::http::{Part, Server};
+use crate::cli::http::{Part, Server, bearer};
 use crate::cli::output;
 use crate::config::{self, Config, Override};
 use crate::data::backups;
@@ -62,10 +61,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear);
     let unwritable = |error| unwritable(&arguments.out, &error);
     let mut packer = Packer::new(BufWriter::new(target), &arguments.encrypt).map_err(unwritable)?;
-    let head = if arguments.data_dir.is_some() || arguments.config.is_some() {
-        arguments.stopped(&mut packer, &bar)
-    } else {
-        arguments.running(&mut packer, &bar)
+    let head = match &arguments.token_file {
+        Some(token_file) => arguments.running(token_file, &mut packer, &bar),
+        None => arguments.stopped(&mut packer, &bar),
     }?;
     let written = packer.finish().and_then(|out| out.into_inner().map_err(io::IntoInnerError::into_error));
     let mut target = written.map_err(unwritable)?;
@@ -83,14 +81,8 @@ type Out = Packer<BufWriter<Target>>;
 
 impl Arguments {
     /// A server that runs sends it.
-    fn running(&self, packer: &mut Out, bar: &ProgressBar) -> Result<Head, Fault> {
-        let token = self.token_file.as_ref().map(fs::read_to_string).transpose().map_err(|error| {
-            let path = self.token_file.as_deref().unwrap_or_else(|| "".as_ref());
-            Fault::new(ExitCode::Config, format!("{}: cannot be read: {error}", path.display()))
-        })?;
-        let authorization =
-            format!("Bearer {}", token.iter().flat_map(|text| text.lines()).next().unwrap_or("").trim());
-        let mut parser = Parser::default();
+    fn running(&self, token_file: &Path, packer: &mut Out, bar: &ProgressBar) -> Result<Head, Fault> {
+        let (authorization, mut parser) = (bearer(token_file)?, Parser::default());
         self.server.fetch(&self.path, &authorization, &mut |part| match part {
             Part::Headers(_) => Ok(()),
             Part::Body(bytes) => {

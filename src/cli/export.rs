@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     };
     let written = export::write(view, sessions, BufWriter::new(directory.begin()?), progress);
     let written = written.and_then(|writer| writer.into_inner().map_err(io::IntoInnerError::into_error));
-    let file = directory.finish(&written.map_err(|error| directory.failed(&error))?, view.zxid())?;
+    let file = directory.finish(written.map_err(|error| directory.failed(&error))?, view.zxid())?;
     drop(bar);
     let mut out = Output::new();
     let (znodes, count) = (view.node_count(), sessions.len());

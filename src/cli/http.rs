@@ -2,8 +2,9 @@
 //!
 //! The main thread, with a runtime of tokio for the connections.
 
+use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +103,16 @@ impl Server {
         };
         Ok((target, tls))
     }
+}
+
+/// The `Authorization` header with the first token of a file.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn bearer(file: &Path) -> Result<String, Fault> {
+    let token = fs::read_to_string(file)
+        .map_err(|error| Fault::new(ExitCode::Config, format!("{}: cannot be read: {error}", file.display())))?;
+    Ok(format!("Bearer {}", token.lines().next().unwrap_or_default().trim()))
 }
 
 /// A part of an answer.

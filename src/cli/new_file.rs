@@ -22,8 +22,16 @@ impl NewFile {
     pub(super) fn create(name: &Path) -> io::Result<NewFile> {
         let mut unfinished = name.as_os_str().to_owned();
         unfinished.push(UNFINISHED);
+        NewFile::create_as(unfinished.into())
+    }
+
+    /// Begins a file under the name that it has until it is finished.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn create_as(unfinished: PathBuf) -> io::Result<NewFile> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        Ok(NewFile { file, unfinished: unfinished.into() })
+        Ok(NewFile { file, unfinished })
     }
 
     /// Makes the file durable, and gives it its name in the same directory.

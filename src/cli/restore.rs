@@ -10,7 +10,7 @@ use crate::cli::backup_file::{Source, scratch};
 use crate::cli::new_data_dir::{NewDataDir, ONLY_VOTER};
 use crate::cli::output::{Output, utc};
 use crate::exit::Fault;
-use crate::node::restore::{self, Content};
+use crate::node::restore::{self, Content, Received};
 
 /// Arguments of `corral restore`.
 #[derive(Args)]
@@ -58,10 +58,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
 pub(super) fn verify(source: &Source, out: &mut Output) -> Result<(), Fault> {
     let scratch = scratch()?;
     let (keys, bar) = (source.keys()?, bar());
-    let read = restore::verify(scratch.path(), source.open()?, &keys, &mut |head, bytes| show(&bar, head, bytes));
-    let content = read.map_err(|fault| source.named(fault))?;
+    let progress = &mut |head: &Head, bytes| show(&bar, head, bytes);
+    let read = Received::in_scratch(scratch.path(), source.open()?, &keys, progress);
+    let received = read.map_err(|fault| source.named(fault))?;
     drop(bar);
-    describe(out, &content)
+    describe(out, &received.content)
 }
 
 fn describe(out: &mut Output, content: &Content) -> Result<(), Fault> {

@@ -96,16 +96,18 @@ fn inspect(
     out: &mut Output,
 ) -> Result<Vec<SnapshotError>, Fault> {
     let head = snapshot.head();
+    // This checks all of it. The sections of a damaged file are then checked one by one.
+    let loaded = load(disk, snapshot.name(), 1, &AtomicU64::new(0)).ok();
+    let fault = |section| if loaded.is_some() { None } else { snapshot.verify_section(section).err() };
     let checked: Vec<_> = (0..snapshot.section_count())
         .map(|section| {
             let (kind, range) = (snapshot.section_kind(section), snapshot.section_range(section));
-            (kind.unwrap_or_default(), range.unwrap_or_default(), snapshot.verify_section(section).err())
+            (kind.unwrap_or_default(), range.unwrap_or_default(), fault(section))
         })
         .collect();
     let (bytes, last) = (snapshot.bytes(), snapshot.section_count().saturating_sub(1));
     let digest = snapshot.section_range(last).and_then(|range| bytes.as_slice().get(range)).and_then(read_stored);
-    let loaded = load(disk, snapshot.name(), 1, &AtomicU64::new(0)).ok();
-    let counts = loaded.map(|loaded| (loaded.snapshot.stats(), loaded.snapshot.sessions().count()));
+    let counts = loaded.as_ref().map(|loaded| (loaded.snapshot.stats(), loaded.snapshot.sessions().count()));
     let size = bytes.as_slice().len();
     if is_json {
         let sections = checked.iter().map(|(kind, range, fault)| {

@@ -8,16 +8,15 @@ use clap::Args;
 use corral_core::path;
 use corral_core::view::{NodeRef, View};
 use corral_engine::LoadedSnapshot;
-use corral_storage::{MmapDisk, SnapshotError, SnapshotFile, SyncRecipe};
+use corral_storage::{MmapDisk, SnapshotError, SnapshotFile};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use crate::cli::backup_file::{Source, scratch};
 use crate::cli::output::{Output, plain};
 use crate::cli::snapshot::{snapshots, split};
-use crate::data::backups;
 use crate::exit::{ExitCode, Fault};
-use crate::node::restore::load;
+use crate::node::restore::{Received, load};
 
 /// Exit code of a difference.
 const DIFFERS: u8 = 1;
@@ -104,10 +103,8 @@ impl Arguments {
             }
         }
         let (source, scratch) = (Source::new(path, self.identity.as_deref()), scratch()?);
-        let copy = MmapDisk::open(scratch.path(), SyncRecipe::default())?;
-        let received = backups::receive(&copy, source.open()?, &source.keys()?, &mut |_, _| {});
-        let (_, name) = received.map_err(|fault| source.named(fault))?;
-        Ok(State::of(&load(&copy, &name)?, Some(scratch)))
+        let received = Received::in_scratch(scratch.path(), source.open()?, &source.keys()?, &mut |_, _| {});
+        Ok(State::of(&received.map_err(|fault| source.named(fault))?.loaded, Some(scratch)))
     }
 }
 

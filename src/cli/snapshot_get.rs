@@ -1,6 +1,5 @@
 //! `corral snapshot get`: the present state of a running server. The main thread only.
 
-use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -10,7 +9,7 @@ use corral_core::ids::Zxid;
 use hyper::HeaderMap;
 use indicatif::{HumanBytes, ProgressBar, ProgressFinish};
 
-use crate::cli::http::{Part, Server};
+use crate::cli::http::{Part, Server, bearer};
 use crate::cli::output;
 use crate::cli::zookeeper_dir::ZooKeeperDir;
 use crate::exit::{ExitCode, Fault};
@@ -40,10 +39,7 @@ pub(crate) struct Arguments {
 /// If the server does not send it whole, or it cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let started = Instant::now();
-    let token = fs::read_to_string(&arguments.token_file).map_err(|error| {
-        Fault::new(ExitCode::Config, format!("{}: cannot be read: {error}", arguments.token_file.display()))
-    })?;
-    let authorization = format!("Bearer {}", token.lines().next().unwrap_or_default().trim());
+    let authorization = bearer(&arguments.token_file)?;
     let directory = ZooKeeperDir::new(&arguments.out)?;
     let mut file = directory.begin()?;
     let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear);
@@ -68,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         let sentence = format!("the server announced {size} bytes, and {written} came; try again");
         return Err(Fault::new(ExitCode::Internal, sentence));
     }
-    let file = directory.finish(&file, zxid)?;
+    let file = directory.finish(file, zxid)?;
     drop(bar);
     let (file, took) = (file.display(), started.elapsed().as_secs_f64());
     output::print(&format!("{file}: {}, zxid {zxid}, in {took:.1} s\n", HumanBytes(size)))

@@ -2,15 +2,15 @@
 //!
 //! The main thread only.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use corral_core::ids::Zxid;
 use corral_zookeeper::directory::VERSION_DIRECTORY;
 use corral_zookeeper::export::file_name;
 
+use crate::cli::new_file::NewFile;
 use crate::exit::{ExitCode, Fault};
 
 /// A file that is not whole.
@@ -44,10 +44,10 @@ impl ZooKeeperDir {
     ///
     /// # Errors
     /// Those of the system.
-    pub(super) fn begin(&self) -> Result<File, Fault> {
+    pub(super) fn begin(&self) -> Result<NewFile, Fault> {
         let create = || {
             fs::create_dir_all(&self.0)?;
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.0.join(UNFINISHED))
+            NewFile::create_as(self.0.join(UNFINISHED))
         };
         create().map_err(|error| self.failed(&error))
     }
@@ -56,14 +56,9 @@ impl ZooKeeperDir {
     ///
     /// # Errors
     /// Those of the system.
-    pub(super) fn finish(&self, file: &File, zxid: Zxid) -> Result<PathBuf, Fault> {
+    pub(super) fn finish(&self, file: NewFile, zxid: Zxid) -> Result<PathBuf, Fault> {
         let name = self.0.join(file_name(zxid));
-        let finish = || {
-            file.sync_all()?;
-            fs::rename(self.0.join(UNFINISHED), &name)?;
-            File::open(&self.0)?.sync_all()
-        };
-        finish().map_err(|error| self.failed(&error))?;
+        file.finish(&name).map_err(|error| self.failed(&error))?;
         Ok(name)
     }
 

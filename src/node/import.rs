@@ -12,16 +12,15 @@ use corral_core::sequencer::FrozenState;
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::snapshot::{TreeBuilder, initial_snapshot};
 use corral_peer::Generation;
+use corral_storage::MmapDisk;
 use corral_storage::log::Log;
-use corral_storage::{MmapDisk, snapshot_name};
 use corral_zookeeper::password;
 use corral_zookeeper::tree::Tree;
 
-use crate::actor::snapshot_writer::{self, SnapshotSettings};
+use crate::actor::snapshot_writer::write_alone;
 use crate::config::Config;
 use crate::data::owner;
 use crate::exit::{ExitCode, Fault};
-use crate::gauges::Stopwatch;
 use crate::node::membership;
 use crate::node::recovery::{Opened, Purpose, open};
 use crate::runtime::random::random;
@@ -76,11 +75,8 @@ impl NewData<'_> {
     /// # Errors
     /// If it cannot be written.
     pub(super) fn write(&self, state: FrozenState) -> Result<String, Fault> {
-        let (settings, extra) = (SnapshotSettings { retained: 1, purge: false, paced: false }, self.extra.clone());
-        let name = snapshot_name(state.zxid.0, PLACE.0);
-        let state = FrozenState { index: PLACE.0, term: PLACE.1, extra, ..state };
-        let written = snapshot_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), state);
-        written.map(|_| name).map_err(|reason| {
+        let state = FrozenState { index: PLACE.0, term: PLACE.1, extra: self.extra.clone(), ..state };
+        write_alone(&self.opened.disk, state).map_err(|reason| {
             Fault::new(ExitCode::StorageUnavailable, format!("the data are not complete: {}", reason.text()))
         })
     }

@@ -17,19 +17,16 @@ use corral_engine::recovery::Walk;
 use corral_journal::each_entry;
 use corral_peer::Generation;
 use corral_storage::log::ADVICE;
-use corral_storage::{MmapDisk, SnapshotFile, SyncRecipe, purge, snapshot_name};
+use corral_storage::{MmapDisk, SnapshotFile, SyncRecipe, purge};
 
-use crate::actor::snapshot_writer::{self, NotWritten, SnapshotSettings};
+use crate::actor::snapshot_writer::{NotWritten, write_alone};
 use crate::config::Config;
 use crate::data::owner;
 use crate::data::remembered;
 use crate::exit::{ExitCode, Fault};
-use crate::gauges::Stopwatch;
 use crate::node::membership;
 use crate::node::recovery::{Opened, Purpose, entry_bytes_max, open, sequencer_config, state_machine};
 use crate::node::replay::{apply_alone, check_reach};
-
-const SETTINGS: SnapshotSettings = SnapshotSettings { retained: 1, purge: false, paced: false };
 
 /// What a data directory holds, and who belonged to its ensemble.
 pub(crate) struct Survivor {
@@ -103,9 +100,8 @@ impl Survivor {
     pub(crate) fn copy(mut self, to: &Path) -> Result<SnapshotFile, Fault> {
         let disk = MmapDisk::open(to, SyncRecipe::default())?;
         let frozen = self.sequencer.freeze(Millis(0), Vec::new());
-        let (name, settings) = (snapshot_name(frozen.zxid.0, frozen.index), SETTINGS);
-        snapshot_writer::write(&disk, &settings, &Stopwatch::default(), frozen)
-            .map_err(|reason| Fault::new(ExitCode::StorageUnavailable, reason.text()))?;
+        let name =
+            write_alone(&disk, frozen).map_err(|reason| Fault::new(ExitCode::StorageUnavailable, reason.text()))?;
         Ok(SnapshotFile::open(&disk, &name)?)
     }
 
@@ -116,11 +112,11 @@ impl Survivor {
     pub(crate) fn rescue(mut self, config: &Config) -> Result<(), Fault> {
         let members = membership::only_voter(config, self.generation, "make it a participant first")?;
         let frozen = self.sequencer.freeze(Millis(0), members);
-        let (place, settings) = ((frozen.zxid.0, frozen.index), SETTINGS);
+        let place = (frozen.zxid.0, frozen.index);
         let failed = |reason: NotWritten| {
             Fault::new(ExitCode::StorageUnavailable, format!("nothing was changed: {}", reason.text()))
         };
-        snapshot_writer::write(&self.opened.disk, &settings, &Stopwatch::default(), frozen).map_err(failed)?;
+        write_alone(&self.opened.disk, frozen).map_err(failed)?;
         let purged = purge(&self.opened.disk, place, 1);
         purged.map_err(|error| {
             let sentence = format!("it is done, but older snapshots cannot be removed: {error}; remove them by hand");

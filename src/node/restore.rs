@@ -10,7 +10,7 @@ use std::thread;
 use corral_backup::envelope::Head;
 use corral_backup::pack::Keys;
 use corral_core::ids::Millis;
-use corral_core::sequencer::{FrozenState, Sequencer};
+use corral_core::sequencer::Sequencer;
 use corral_engine::LoadedSnapshot;
 use corral_storage::{Disk as _, MmapDisk, SyncRecipe};
 
@@ -44,13 +44,10 @@ pub(crate) fn write(
 ) -> Result<Content, Fault> {
     let new = NewData::begin(config, "restore on a participant")?;
     let disk = new.disk().clone();
-    let (head, file) = backups::receive(&disk, from, keys, progress)?;
-    let loaded = load(&disk, &file)?;
-    let content = content(head, &loaded);
+    let Received { content, loaded, file } = Received::read(&disk, from, keys, progress)?;
     let (machine, index, term) = state_machine(Some(&loaded))?;
     let mut sequencer = Sequencer::new(sequencer_config(config, 0, entry_bytes_max(new.log())), machine, index, term);
-    let state: FrozenState = sequencer.freeze(Millis(0), Vec::new());
-    let written = new.write(state)?;
+    let written = new.write(sequencer.freeze(Millis(0), Vec::new()))?;
     if written != file {
         disk.remove(&file)
             .map_err(|error| Fault::new(ExitCode::StorageUnavailable, format!("{file} cannot be removed: {error}")))?;
@@ -59,19 +56,35 @@ pub(crate) fn write(
     Ok(content)
 }
 
-/// Reads and checks a backup in a directory that is removed afterwards.
-///
-/// # Errors
-/// If the backup is damaged, or there is no space for the snapshot in it.
-pub(crate) fn verify(
-    scratch: &Path,
-    from: impl Read,
-    keys: &Keys,
-    progress: &mut Progress<'_>,
-) -> Result<Content, Fault> {
-    let disk = MmapDisk::open(scratch, SyncRecipe::default())?;
-    let (head, file) = backups::receive(&disk, from, keys, progress)?;
-    Ok(content(head, &load(&disk, &file)?))
+/// A backup, with its snapshot in a directory.
+pub(crate) struct Received {
+    pub(crate) content: Content,
+    pub(crate) loaded: LoadedSnapshot,
+    /// Name of the snapshot.
+    file: String,
+}
+
+impl Received {
+    /// Reads a backup into a directory that is removed afterwards.
+    ///
+    /// # Errors
+    /// If the backup is damaged, or there is no space for the snapshot in it.
+    pub(crate) fn in_scratch(
+        scratch: &Path,
+        from: impl Read,
+        keys: &Keys,
+        progress: &mut Progress<'_>,
+    ) -> Result<Received, Fault> {
+        Received::read(&MmapDisk::open(scratch, SyncRecipe::default())?, from, keys, progress)
+    }
+
+    fn read(disk: &MmapDisk, from: impl Read, keys: &Keys, progress: &mut Progress<'_>) -> Result<Received, Fault> {
+        let (head, file) = backups::receive(disk, from, keys, progress)?;
+        let loaded = load(disk, &file)?;
+        let state = loaded.state();
+        let content = Content { head, znodes: state.view().node_count(), sessions: state.sessions().len() as u64 };
+        Ok(Received { content, loaded, file })
+    }
 }
 
 /// Maps a snapshot, and checks all of it.
@@ -84,9 +97,4 @@ pub(crate) fn load(disk: &MmapDisk, file: &str) -> Result<LoadedSnapshot, Fault>
         snapshots::Unusable::Damaged(damage) => Fault::new(ExitCode::DataDamaged, damage.to_string()),
         snapshots::Unusable::Unread(fault) => fault,
     })
-}
-
-fn content(head: Head, loaded: &LoadedSnapshot) -> Content {
-    let state = loaded.state();
-    Content { head, znodes: state.view().node_count(), sessions: state.sessions().len() as u64 }
 }

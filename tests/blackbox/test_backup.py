@@ -5,34 +5,23 @@ import shutil
 import subprocess
 import sys
 import threading
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from ensemble.cluster import Ensemble, empty
+from ensemble.cluster import Ensemble, empty, voters
 from imports import scenario
 from imports.commands import command
 from imports.record import RECORDINGS
 from support import jute
-from support.client import four_letter_command, words_table
 from support.expect import equal
+from support.http import admin, ask, reaches
 from support.server import Corral, binary
 from support.wait import free_port, wait_until
 
-TOKEN = "0123456789abcdef"
 # A pair of age-keygen, for tests alone.
 PUBLIC = "age1zvqe5z06zkrmhcfkfz964sk9kta0qncy7cx23e7fglhcyr7csersnyxw0t"
 SECRET = "AGE-SECRET-KEY-1DMZWA4T3RH0RGHXJQ9CKGS73ZHXDK3HSVRD95CRQLRH723PDE9AQDLUCZC"
-
-
-def admin(server, directory):
-    """Lets the server answer the holder of the token; gives the address and the token's file."""
-    token, port = directory / "token", free_port()
-    token.write_text(f"{TOKEN}\n")
-    token.chmod(0o600)
-    server.settings |= {"admin.enabled": "true", "admin.http_addr": f"127.0.0.1:{port}", "admin.token_file": f'"{token}"'}
-    return f"127.0.0.1:{port}", token
 
 
 def backup(*arguments):
@@ -165,7 +154,7 @@ def test_to_an_object_store_and_back(stopped, tmp_path, monkeypatch):
         monkeypatch.setenv(f"AWS_{name}", value)
     try:
         wait_until(lambda: reaches(endpoint), "it listens")
-        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/backups", method="PUT"))
+        equal(ask(f"{endpoint}/backups", "PUT").status, 200)
         backup("--data-dir", stopped, "--out", "s3://backups/a/b.zst")
         done = command("restore", "s3://backups/a/b.zst", "--data-dir", tmp_path / "new")
         equal(done.returncode, 0, done.stderr)
@@ -178,13 +167,6 @@ def test_to_an_object_store_and_back(stopped, tmp_path, monkeypatch):
     finally:
         store.terminate()
         store.wait()
-
-
-def reaches(url):
-    try:
-        return urllib.request.urlopen(url)
-    except OSError:
-        return None
 
 
 def test_what_is_not_whole_is_not_restored(stopped, tmp_path):
@@ -235,7 +217,7 @@ def test_mistakes_are_explained(stopped, tmp_path):
     done = command("restore", out, "--data-dir", stopped)
     equal((done.returncode, "holds data" in done.stderr), (5, True), done.stderr)
     token = tmp_path / "token"
-    token.write_text(TOKEN)
+    token.write_text("a token")
     done = command("backup", f"127.0.0.1:{free_port()}", "--token-file", token, "--out", tmp_path / "no")
     equal((done.returncode, "not reached" in done.stderr), (1, True), done.stderr)
     done = command("backup", "--out", tmp_path / "no")
@@ -337,10 +319,6 @@ def test_an_ensemble_is_restored(shards):
                 equal({"kept", "later"} & set(client.children("/")), {"kept"})
     finally:
         ensemble.dispose()
-
-
-def voters(member):
-    return words_table(four_letter_command(member.address, "mntr"), "\t").get("zk_quorum_size")
 
 
 def test_recordings_of_zookeeper_survive_it(tmp_path, shards):

@@ -13,7 +13,7 @@ from support import http, jute
 from support import server as servers
 from support.expect import equal
 from support.server import Corral
-from support.wait import free_port, wait_until
+from support.wait import wait_until
 
 VERSIONS = ("3.9.4", "3.8.0")
 
@@ -98,13 +98,10 @@ def test_mistakes_are_explained(server, tmp_path):
 
 def test_a_server_that_runs_sends_its_state(server, tmp_path):
     """While a client writes. What was acknowledged before is there, and the snapshot is that of one zxid."""
-    token, port = tmp_path / "token", free_port()
-    token.write_text("0123456789abcdef\n")
-    token.chmod(0o600)
-    server.settings |= {"admin.enabled": "true", "admin.http_addr": f"127.0.0.1:{port}", "admin.token_file": f'"{token}"'}
+    address, token = http.admin(server, tmp_path)
     server.start()
-    url, proof = f"http://127.0.0.1:{port}/commands/snapshot", {"Authorization": "Bearer 0123456789abcdef"}
-    wait_until(lambda: reaches(url), "it listens")
+    url, proof = f"http://{address}/commands/snapshot", http.PROOF
+    wait_until(lambda: http.reaches(url), "it listens")
     equal(http.ask(url).status, 401)
     stop, written = threading.Event(), []
 
@@ -132,7 +129,7 @@ def test_a_server_that_runs_sends_its_state(server, tmp_path):
             equal(done.returncode, 0, done.stderr)
             assert "digests       1 compared, all equal" in done.stdout and f"last zxid     {zxid:#x}\n" in done.stdout, done.stdout
             equal(set(before) - created(tmp_path / f"data{number}"), set(), "what was acknowledged")
-    got = command("snapshot", "get", f"127.0.0.1:{port}", "--token-file", token, "--out", tmp_path / "got")
+    got = command("snapshot", "get", address, "--token-file", token, "--out", tmp_path / "got")
     equal(got.returncode, 0, got.stderr)
     (file,) = (tmp_path / "got/version-2").iterdir()
     assert got.stdout.startswith(f"{file}: ") and f"zxid 0x{file.suffix[1:]}, in " in got.stdout, got.stdout
@@ -140,18 +137,11 @@ def test_a_server_that_runs_sends_its_state(server, tmp_path):
     equal((done.returncode, set(written) - created(tmp_path / "data-got")), (0, set()), done.stderr)
     wrong = tmp_path / "wrong"
     wrong.write_text("another token\n")
-    got = command("snapshot", "get", f"127.0.0.1:{port}", "--token-file", wrong, "--out", tmp_path / "no")
+    got = command("snapshot", "get", address, "--token-file", wrong, "--out", tmp_path / "no")
     equal((got.returncode, "status 401" in got.stderr and "Not authenticated" in got.stderr), (1, True), got.stderr)
     short = http.ask(url + "?streaming=false", headers=proof)
     equal((short.status, short.json()), (200, {"command": "snapshot", "error": None}))
     assert int(short.headers["last_zxid"], 16) >= zxid
-
-
-def reaches(url):
-    try:
-        return http.ask(url)
-    except OSError:
-        return None
 
 
 def created(data_dir):

@@ -6,12 +6,11 @@ import shutil
 
 import pytest
 
-from ensemble.cluster import Ensemble, says
+from ensemble.cluster import Ensemble, says, voters
 from imports import scenario
 from imports.commands import SETTINGS, WITH_SNAPSHOTS, command, expected, imported, run_import
 from imports.record import RECORDINGS
 from support import jute
-from support.client import four_letter_command, words_table
 from support.expect import equal
 from support.server import Corral
 from support.wait import wait_until
@@ -226,7 +225,3 @@ def test_an_ensemble_begins_with_it(shards):
         check(ensemble.leader(), expected("3.9.4"), but={"/zookeeper/config"})
     finally:
         ensemble.dispose()
-
-
-def voters(member):
-    return words_table(four_letter_command(member.address, "mntr"), "\t").get("zk_quorum_size")

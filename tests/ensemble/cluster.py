@@ -182,6 +182,11 @@ def says(member, words, times=1):
     wait_until(lambda: member.log().count(words) >= times, f"it says {words!r}")
 
 
+def voters(member):
+    """How many servers vote, as a leader says it."""
+    return words_table(four_letter_command(member.address, "mntr"), "\t").get("zk_quorum_size")
+
+
 def mark_of(member):
     """The file that tells the next process not to trust the state."""
     return member.directory / "data" / "DISTRUSTED"

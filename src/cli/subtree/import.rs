@@ -75,7 +75,9 @@ async fn import(client: Client, arguments: &Arguments, tree: Tree, root: String)
     if plan.is_empty() {
         return print("nothing to write\n");
     }
-    if let Some(path) = closed_parents(&plan).next().filter(|_| !arguments.connection.authenticates()) {
+    if !arguments.connection.authenticates()
+        && let Some(path) = closed_parents(&plan).next()
+    {
         let sentence = format!(
             "nothing was written: {path} has children, and its ACL lets only others create them; give an identity with --auth-file"
         );
