@@ -1,20 +1,21 @@
 //! `corral backup`: the state of a server in one file. The main thread only.
 
-use std::io::{self, BufWriter, Write as _};
+use std::fmt::Display;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
 use clap::Args;
 use corral_backup::envelope::{Head, Parser};
-use corral_backup::pack::{Packer, PublicKey};
+use corral_backup::pack::PublicKey;
 use indicatif::{HumanBytes, ProgressBar, ProgressFinish};
 
-use crate::cli::backup_file::{Target, scratch, unwritable};
+use crate::cli::backup_file::{NewBackup, scratch};
 use crate::cli::http::{Part, Server, bearer};
 use crate::cli::output;
 use crate::config::{self, Config, Override};
-use crate::data::backups;
+use crate::data::backups::{self, Untaken};
 use crate::exit::{ExitCode, Fault};
 use crate::node::rescue::Survivor;
 use crate::runtime::clock::Clock;
@@ -47,7 +48,8 @@ pub(crate) struct Arguments {
     encrypt: Vec<PublicKey>,
 }
 
-fn public_key(text: &str) -> Result<PublicKey, String> {
+/// A key for which backups are encrypted.
+pub(super) fn public_key(text: &str) -> Result<PublicKey, String> {
     text.parse().map_err(|error: &str| format!("{error}; give the public key that age-keygen prints, age1..."))
 }
 
@@ -57,61 +59,76 @@ fn public_key(text: &str) -> Result<PublicKey, String> {
 /// If the server does not send it whole, the data are damaged, or it cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let started = Instant::now();
-    let target = Target::create(&arguments.out, !arguments.encrypt.is_empty())?;
+    let out = NewBackup::begin(&arguments.out, &arguments.encrypt)?;
     let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear);
-    let unwritable = |error| unwritable(&arguments.out, &error);
-    let mut packer = Packer::new(BufWriter::new(target), &arguments.encrypt).map_err(unwritable)?;
-    let head = match &arguments.token_file {
-        Some(token_file) => arguments.running(token_file, &mut packer, &bar),
-        None => arguments.stopped(&mut packer, &bar),
+    let (head, out) = match &arguments.token_file {
+        Some(token_file) => arguments.running(token_file, out, &bar),
+        None => arguments.stopped(out, &bar),
     }?;
-    let written = packer.finish().and_then(|out| out.into_inner().map_err(io::IntoInnerError::into_error));
-    let mut target = written.map_err(unwritable)?;
-    target.flush().map_err(unwritable)?;
+    let file = out.finish(&head)?;
     drop(bar);
     let took = started.elapsed().as_secs_f64();
     let about = format!("zxid 0x{:x}, server {}, {} in {took:.1} s", head.zxid, head.server, HumanBytes(head.bytes));
-    match target.finish(&head)? {
+    match file {
         Some(file) => output::print(&format!("{}: {about}\n", file.display())),
         None => Ok(()),
     }
 }
 
-type Out = Packer<BufWriter<Target>>;
+/// Receives a backup from a running server, given the path of the command and the authorization. `begin` is given its head.
+///
+/// # Errors
+/// If it does not come whole. Those of `begin`, and of the writer.
+pub(super) fn receive(
+    server: &Server,
+    (path, authorization): (&str, &str),
+    bar: &ProgressBar,
+    begin: &mut dyn FnMut(&Head) -> Result<NewBackup, Fault>,
+) -> Result<(Head, NewBackup), Fault> {
+    let (mut parser, mut out, mut unwritten) = (Parser::default(), None, Vec::new());
+    server.fetch(path, authorization, &mut |part| {
+        let Part::Body(bytes) = part else { return Ok(()) };
+        let mut take = |head: &Head, _: &[u8]| {
+            if out.is_none() {
+                bar.set_length(head.bytes);
+                out = Some(begin(head).map_err(Untaken)?);
+            }
+            Ok(())
+        };
+        parser.push(bytes, &mut take).map_err(|Untaken(fault)| fault)?;
+        bar.inc(bytes.len() as u64);
+        unwritten.extend_from_slice(bytes);
+        let Some(out) = &mut out else { return Ok(()) };
+        let bytes = mem::take(&mut unwritten);
+        out.write(|to| to.write_all(&bytes))
+    })?;
+    let not_whole = |error: &dyn Display| {
+        let sentence = format!("the backup did not come whole: {error}; is it the admin address of corral? Try again");
+        Fault::new(ExitCode::Internal, sentence)
+    };
+    let head = parser.finish().map_err(|error| not_whole(&error))?;
+    Ok((head, out.ok_or_else(|| not_whole(&"it is empty"))?))
+}
 
 impl Arguments {
     /// A server that runs sends it.
-    fn running(&self, token_file: &Path, packer: &mut Out, bar: &ProgressBar) -> Result<Head, Fault> {
-        let (authorization, mut parser) = (bearer(token_file)?, Parser::default());
-        self.server.fetch(&self.path, &authorization, &mut |part| match part {
-            Part::Headers(_) => Ok(()),
-            Part::Body(bytes) => {
-                let mut progress = |head: &Head, _: &[u8]| {
-                    bar.set_length(head.bytes);
-                    Ok(())
-                };
-                parser.push(bytes, &mut progress).map_err(|error: corral_backup::BackupError| error.to_string())?;
-                bar.inc(bytes.len() as u64);
-                packer.write_all(bytes).map_err(|error| unwritable(&self.out, &error).sentence)
-            }
-        })?;
-        parser.finish().map_err(|error| {
-            let sentence =
-                format!("the backup did not come whole: {error}; is it the admin address of corral? Try again");
-            Fault::new(ExitCode::Internal, sentence)
-        })
+    fn running(&self, token_file: &Path, out: NewBackup, bar: &ProgressBar) -> Result<(Head, NewBackup), Fault> {
+        let mut out = Some(out);
+        let mut begin =
+            |_: &Head| out.take().ok_or_else(|| Fault::new(ExitCode::Internal, "two backups came".to_owned()));
+        receive(&self.server, (&self.path, &bearer(token_file)?), bar, &mut begin)
     }
 
     /// Read from the directory of a server that does not run.
-    fn stopped(&self, packer: &mut Out, bar: &ProgressBar) -> Result<Head, Fault> {
+    fn stopped(&self, mut out: NewBackup, bar: &ProgressBar) -> Result<(Head, NewBackup), Fault> {
         let config = self.load_config()?;
         let scratch = scratch()?;
         bar.set_message("reading");
         let survivor = Survivor::read(&config, thread::available_parallelism().map_or(1, usize::from))?;
         let file = survivor.copy(scratch.path())?;
         let head = backups::head(&file, config.server.server_id, Clock::start().wall().0);
-        backups::write(&head, &file, packer).map_err(|error| unwritable(&self.out, &error))?;
-        Ok(head)
+        out.write(|to| backups::write(&head, &file, to))?;
+        Ok((head, out))
     }
 
     fn load_config(&self) -> Result<Config, Fault> {

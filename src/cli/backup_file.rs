@@ -2,26 +2,26 @@
 
 use std::fmt::Display;
 use std::fs::{File, Permissions};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::mem;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use corral_backup::envelope::Head;
-use corral_backup::pack::{Keys, read_keys};
+use corral_backup::pack::{Keys, Packer, PublicKey, read_keys};
 use tempfile::TempDir;
 
 use crate::cli::new_file::NewFile;
 use crate::cli::object_store::{Download, SCHEME, Upload};
-use crate::cli::output::utc;
+use crate::cli::time::in_name;
 use crate::exit::{ExitCode, Fault};
 
 /// Names a standard stream.
 pub(super) const STANDARD: &str = "-";
 
-/// A backup that is written.
-pub(super) struct Target {
+/// Where its bytes go.
+struct Target {
     out: PathBuf,
     place: Place,
     extension: &'static str,
@@ -34,12 +34,8 @@ enum Place {
 }
 
 impl Target {
-    /// `out` is a file or object that is not there, a directory, or `-`.
-    ///
-    /// # Errors
-    /// If it is there, or cannot be made.
-    pub(super) fn create(out: &Path, is_encrypted: bool) -> Result<Target, Fault> {
-        let extension = if is_encrypted { "zst.age" } else { "zst" };
+    fn create(out: &Path, is_encrypted: bool) -> Result<Target, Fault> {
+        let extension = extension(is_encrypted);
         if out == Path::new(STANDARD) {
             return Ok(Target { out: out.to_owned(), place: Place::Standard, extension });
         }
@@ -56,11 +52,7 @@ impl Target {
         Ok(Target { out: out.to_owned(), place: Place::File(file), extension })
     }
 
-    /// Gives the whole backup its name, and returns that; `None` for standard output.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub(super) fn finish(mut self, head: &Head) -> Result<Option<PathBuf>, Fault> {
+    fn finish(mut self, head: &Head) -> Result<Option<PathBuf>, Fault> {
         let file = match mem::replace(&mut self.place, Place::Standard) {
             Place::Standard => return Ok(None),
             Place::Object(upload) => {
@@ -70,9 +62,7 @@ impl Target {
             Place::File(file) => file,
         };
         let name = if self.out.is_dir() {
-            let mut time = utc(head.time_ms).replace(['-', ':'], "");
-            time.truncate("20261127T111403".len());
-            self.out.join(format!("corral-{time}Z-{:016x}.{}", head.zxid, self.extension))
+            self.out.join(format!("corral-{}-{:016x}.{}", in_name(head.time_ms), head.zxid, self.extension))
         } else {
             self.out.clone()
         };
@@ -95,6 +85,49 @@ impl Write for Target {
     }
 }
 
+/// Ends the name of a backup.
+pub(super) fn extension(is_encrypted: bool) -> &'static str {
+    if is_encrypted { "zst.age" } else { "zst" }
+}
+
+/// A backup that is written, compressed, and encrypted if there are keys.
+pub(super) struct NewBackup {
+    out: PathBuf,
+    packer: Packer<BufWriter<Target>>,
+}
+
+impl NewBackup {
+    /// `out` is a file or object that is not there, a directory, or `-`.
+    ///
+    /// # Errors
+    /// If it is there, or cannot be made.
+    pub(super) fn begin(out: &Path, keys: &[PublicKey]) -> Result<NewBackup, Fault> {
+        let target = Target::create(out, !keys.is_empty())?;
+        let packer = Packer::new(BufWriter::new(target), keys).map_err(|error| unwritable(out, &error))?;
+        Ok(NewBackup { out: out.to_owned(), packer })
+    }
+
+    /// Writes what `content` writes.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn write(&mut self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
+        content(&mut self.packer).map_err(|error| unwritable(&self.out, &error))
+    }
+
+    /// Gives the whole backup its name, and returns that; `None` for standard output.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn finish(self, head: &Head) -> Result<Option<PathBuf>, Fault> {
+        let unwritable = |error| unwritable(&self.out, &error);
+        let written = self.packer.finish().and_then(|out| out.into_inner().map_err(io::IntoInnerError::into_error));
+        let mut target = written.map_err(unwritable)?;
+        target.flush().map_err(unwritable)?;
+        target.finish(head)
+    }
+}
+
 /// A directory for a copy of all data, which is removed at the end.
 ///
 /// # Errors
@@ -112,7 +145,7 @@ pub(super) fn unwritable(path: &Path, error: &dyn Display) -> Fault {
 }
 
 /// The URL of an object.
-fn object(path: &Path) -> Option<&str> {
+pub(super) fn object(path: &Path) -> Option<&str> {
     path.to_str().filter(|text| text.starts_with(SCHEME))
 }
 
@@ -130,6 +163,11 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn new(backup: &Path, identity: Option<&Path>) -> Source {
         Source { backup: backup.to_owned(), identity: identity.map(Path::to_owned) }
+    }
+
+    /// Another file, with the same keys.
+    pub(super) fn at(&self, path: &Path) -> Source {
+        Source::new(path, self.identity.as_deref())
     }
 
     /// # Errors

@@ -76,17 +76,12 @@ impl Server {
     ///
     /// # Errors
     /// If the arguments cannot be used, the server does not answer, or sends nothing for the time-out, or `take` fails.
-    pub(super) fn fetch(
-        &self,
-        path: &str,
-        authorization: &str,
-        take: &mut dyn FnMut(Part<'_>) -> Result<(), String>,
-    ) -> Result<(), Fault> {
+    pub(super) fn fetch(&self, path: &str, authorization: &str, take: &mut Take<'_>) -> Result<(), Fault> {
         let (target, tls) = self.target()?;
         let (runtime, limit) = (runtime()?, Duration::from_secs(self.timeout));
         let fetched = runtime.block_on(fetch(&target, tls, (path, authorization), limit, take));
         runtime.shutdown_background();
-        fetched.map_err(|reason| Fault::new(ExitCode::Internal, format!("{}: {reason}", target.shown())))
+        fetched
     }
 
     fn target(&self) -> Result<(Target, Option<Arc<rustls::ClientConfig>>), Fault> {
@@ -120,6 +115,9 @@ pub(super) enum Part<'a> {
     Headers(&'a HeaderMap),
     Body(&'a [u8]),
 }
+
+/// Is given the parts of an answer.
+pub(super) type Take<'t> = dyn FnMut(Part<'_>) -> Result<(), Fault> + 't;
 
 fn runtime() -> Result<runtime::Runtime, Fault> {
     let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
@@ -182,19 +180,21 @@ async fn fetch(
     tls: Option<Arc<rustls::ClientConfig>>,
     request: (&str, &str),
     limit: Duration,
-    take: &mut dyn FnMut(Part<'_>) -> Result<(), String>,
-) -> Result<(), String> {
-    let late = |_| format!("no answer within {} s", PREPARED_WITHIN.as_secs());
-    let response = timeout(PREPARED_WITHIN, respond(target, tls, request)).await.map_err(late)??;
-    let silent = |_| format!("nothing came for {} s", limit.as_secs());
+    take: &mut Take<'_>,
+) -> Result<(), Fault> {
+    let failed = |reason: String| Fault::new(ExitCode::Internal, format!("{}: {reason}", target.shown()));
+    let late = |_| failed(format!("no answer within {} s", PREPARED_WITHIN.as_secs()));
+    let response = timeout(PREPARED_WITHIN, respond(target, tls, request)).await.map_err(late)?.map_err(failed)?;
+    let silent = |_| failed(format!("nothing came for {} s", limit.as_secs()));
     let status = response.status().as_u16();
     if status != 200 {
-        return Err(format!("status {status}: {}", refusal(status, &text(response.into_body()).await?)));
+        let text = text(response.into_body()).await.map_err(failed)?;
+        return Err(failed(format!("status {status}: {}", refusal(status, &text))));
     }
     take(Part::Headers(response.headers()))?;
     let mut body = response.into_body();
     while let Some(frame) = timeout(limit, body.frame()).await.map_err(silent)? {
-        let frame = frame.map_err(|error| format!("the answer is not whole: {error}"))?;
+        let frame = frame.map_err(|error| failed(format!("the answer is not whole: {error}")))?;
         frame.data_ref().map_or(Ok(()), |bytes| take(Part::Body(bytes)))?;
     }
     Ok(())

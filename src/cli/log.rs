@@ -4,7 +4,7 @@
 //! An unfinished record at the end is what a power failure leaves, and no damage; a place without a valid record below what
 //! is known to be durable is.
 
-mod filter;
+pub(super) mod filter;
 mod json;
 mod transactions;
 
@@ -139,7 +139,7 @@ fn operations(dump: &mut Dump<'_, MmapDisk>, record: &DumpRecord) -> Result<Vec<
 fn line(item: &DumpItem) -> String {
     match item {
         DumpItem::Durable { file, watermark, .. } => format!("DURABLE: durable to {watermark}, in {file}"),
-        DumpItem::Segment { file, bytes, generation, base, fault, watermark } => {
+        DumpItem::Segment { file, bytes, generation, base, fault, watermark, .. } => {
             let mut text = format!("{file} segment {bytes} bytes, generation {generation}");
             let mut add = |part: String| text.write_str(&part).expect("a String takes every write");
             if let Some(base) = base {

@@ -3,6 +3,7 @@
 //! The main thread only. It turns arguments into calls and faults into one message; it does not know how the server
 //! works.
 
+mod archive;
 mod backup;
 mod backup_file;
 mod bench;
@@ -29,15 +30,15 @@ mod snapshot;
 mod snapshot_diff;
 mod snapshot_get;
 mod subtree;
+mod time;
 mod top;
 mod verify;
 mod version;
 mod zookeeper_dir;
 
-use std::io::{self, Write as _};
-
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+pub(crate) use crate::cli::output::print_fault;
 use crate::cli::subtree::Format;
 use crate::exit::{self, ExitCode, Fault};
 
@@ -156,6 +157,16 @@ Examples:
   corral backup --token-file token --out s3://bucket/corral.zst       to an object store, by AWS_* of the environment
   corral backup --token-file token --out backups/ --encrypt age1...   for the holder of the key of age-keygen";
 
+const ARCHIVE_EXAMPLES: &str = "\
+An archive has backups, and all log entries between and behind them. `corral restore` makes a data directory of
+any moment. It goes on where it ended, so a supervisor may start it again.
+
+Examples:
+  corral archive --token-file token --to /mnt/archive            of the server of this host
+  corral archive 10.0.0.1:8080 --token-file token --to s3://bucket/corral --encrypt age1...
+  corral archive --token-file token --to /mnt/archive --once     what there is now, for cron
+  corral restore /mnt/archive --to-time 2026-11-24T02:49 --dry-run";
+
 const RESTORE_EXAMPLES: &str = "\
 Stop all servers of the ensemble first. Restore on one of them, and empty the data directories of the others.
 
@@ -163,12 +174,14 @@ Examples:
   corral restore backup.zst --dry-run                            check it, and say what it holds
   corral restore backup.zst --data-dir data                      then: corral serve --data-dir data
   corral restore backup.zst --config corral.toml                 the first server of an ensemble
+  corral restore /mnt/archive --to-zxid 0x500000a1c --data-dir data   one moment of an archive
   corral restore backup.zst.age --identity key --data-dir data   an encrypted one";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   corral verify backup.zst                              a backup
   corral verify backup.zst.age --identity key           an encrypted one
+  corral verify /mnt/archive                            an archive
   corral verify data                                    a data directory, also beside its server";
 
 const INSPECT_EXAMPLES: &str = "\
@@ -224,10 +237,13 @@ enum Command {
     /// Write the state of a running or stopped server into one compressed file
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(Box<backup::Arguments>),
-    /// Make a new data directory from a backup
+    /// Ship everything that a running server commits into an archive, until it is stopped
+    #[command(after_help = ARCHIVE_EXAMPLES)]
+    Archive(Box<archive::Arguments>),
+    /// Make a new data directory from a backup, or from any moment of an archive
     #[command(after_help = RESTORE_EXAMPLES)]
     Restore(restore::Arguments),
-    /// Read a backup or a data directory, and check everything in it
+    /// Read a backup, an archive or a data directory, and check everything in it
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(verify::Arguments),
     /// Inspect snapshots
@@ -343,6 +359,7 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Snapshot(SnapshotCommand::Get(arguments)) => snapshot_get::run(&arguments),
         Command::Log(LogCommand::Dump(arguments)) => log::run(&arguments),
         Command::Backup(arguments) => backup::run(&arguments),
+        Command::Archive(arguments) => archive::run(&arguments),
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Rescue(arguments) => rescue::run(&arguments),
@@ -351,15 +368,6 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Version => version::run(),
     };
     done.map(|()| ExitCode::Ok.number())
-}
-
-/// Writes a fault to standard error, each of its lines with the program's name in front.
-pub(crate) fn print_fault(fault: &Fault) {
-    let mut stderr = io::stderr().lock();
-    for line in fault.sentence.lines() {
-        // Without a standard error there is nobody to tell; the exit code remains.
-        let _ = writeln!(stderr, "corral: {line}");
-    }
 }
 
 #[cfg(test)]

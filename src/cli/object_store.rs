@@ -39,14 +39,15 @@ impl Upload {
     /// # Errors
     /// If the name or the environment cannot be used, the store does not answer, or the object is there.
     pub(super) fn begin(url: &str) -> Result<Upload, String> {
-        let (runtime, store, path) = open(url)?;
-        match runtime.block_on(store.head(&path)) {
-            Err(Error::NotFound { .. }) => {}
-            Ok(_) => return Err("it is there already; choose another name".to_owned()),
-            Err(error) => return Err(said(&error)),
-        }
         let (pieces, incoming) = sync_channel::<Vec<u8>>(PIECES);
+        let (ready, begun) = sync_channel(1);
+        let url = url.to_owned();
         let send = move || {
+            let (runtime, store, path) = match create(&url) {
+                Ok(created) => created,
+                Err(error) => return ready.send(Err(error)).map_err(|error| error.to_string()),
+            };
+            ready.send(Ok(())).map_err(|error| error.to_string())?;
             let mut writer = BufWriter::new(std::sync::Arc::new(store), path);
             for piece in incoming {
                 let is_end = piece.is_empty();
@@ -59,6 +60,7 @@ impl Upload {
             runtime.block_on(writer.abort()).map_err(|error| said(&error))
         };
         let thread = thread::Builder::new().name("upload".to_owned()).spawn(send).map_err(|error| error.to_string())?;
+        begun.recv().unwrap_or_else(|_| Err("the upload failed".to_owned()))?;
         Ok(Upload { pieces: Some(pieces), thread: Some(thread) })
     }
 
@@ -148,6 +150,33 @@ impl Read for Download {
                 Err(_) => return Ok(0),
             }
         }
+    }
+}
+
+/// The paths of objects below a prefix, without that.
+///
+/// # Errors
+/// If the name or the environment cannot be used, or the store does not answer.
+pub(super) fn list(url: &str) -> Result<Vec<String>, String> {
+    let (runtime, store, prefix) = open(url.trim_end_matches('/'))?;
+    runtime.block_on(async {
+        let (mut objects, mut names) = (store.list(Some(&prefix)), Vec::new());
+        while let Some(object) = objects.next().await {
+            let path = object.map_err(|error| said(&error))?.location;
+            let below = path.as_ref().strip_prefix(prefix.as_ref()).and_then(|rest| rest.strip_prefix('/'));
+            names.extend(below.map(str::to_owned));
+        }
+        Ok(names)
+    })
+}
+
+/// The store, for an object that is not there.
+fn create(url: &str) -> Result<(Runtime, AmazonS3, Path), String> {
+    let (runtime, store, path) = open(url)?;
+    match runtime.block_on(store.head(&path)) {
+        Err(Error::NotFound { .. }) => Ok((runtime, store, path)),
+        Ok(_) => Err("it is there already; choose another name".to_owned()),
+        Err(error) => Err(said(&error)),
     }
 }
 

@@ -4,8 +4,6 @@
 
 use std::io::{self, Write as _};
 
-use time::UtcDateTime;
-
 use crate::exit::{ExitCode, Fault};
 
 /// Text of another program, without characters that a terminal acts on.
@@ -14,21 +12,20 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Milliseconds since 1970 as RFC 3339 has them, in UTC.
-pub(super) fn utc(ms: i64) -> String {
-    let Ok(at) = UtcDateTime::from_unix_timestamp(ms.div_euclid(1000)) else {
-        return format!("{ms} ms");
-    };
-    let (date, (hour, minute, second)) = (at.date(), at.as_hms());
-    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms.rem_euclid(1000))
-}
-
 /// Writes text to standard output.
 pub(super) fn print(text: &str) -> Result<(), Fault> {
     let mut out = Output::new();
     out.write(text)?;
     out.finish()
+}
+
+/// Writes a fault to standard error, each of its lines with the program's name in front.
+pub(crate) fn print_fault(fault: &Fault) {
+    let mut stderr = io::stderr().lock();
+    for line in fault.sentence.lines() {
+        // Without a standard error the exit code remains.
+        let _ = writeln!(stderr, "corral: {line}");
+    }
 }
 
 /// Buffered standard output. A reader that went away, as in `corral ... | head`, is no fault: the rest is not written.

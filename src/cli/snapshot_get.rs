@@ -46,14 +46,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let (mut head, mut written) = (None, 0);
     arguments.server.fetch(&arguments.path, &authorization, &mut |part| match part {
         Part::Headers(headers) => {
-            let (zxid, size) =
-                announced(headers).ok_or("the answer is no snapshot; is it the admin address of corral?")?;
+            let (zxid, size) = announced(headers).ok_or_else(|| {
+                let sentence = "the answer is no snapshot; is it the admin address of corral?";
+                Fault::new(ExitCode::Internal, sentence.to_owned())
+            })?;
             bar.set_length(size);
             head = Some((zxid, size));
             Ok(())
         }
         Part::Body(bytes) => {
-            file.write_all(bytes).map_err(|error| directory.failed(&error).sentence)?;
+            file.write_all(bytes).map_err(|error| directory.failed(&error))?;
             written += bytes.len() as u64;
             bar.set_position(written);
             Ok(())

@@ -9,6 +9,7 @@ use std::thread;
 use clap::Args;
 use corral_storage::{Dump, DumpItem, MmapDisk, confirm_damage, list_snapshots};
 
+use crate::cli::archive::{self, files::Archive};
 use crate::cli::backup_file::Source;
 use crate::cli::output::Output;
 use crate::cli::restore;
@@ -29,7 +30,9 @@ pub(crate) struct Arguments {
 /// A `DataDamaged` fault if anything does not match its checksum. Others if it cannot be read.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let (mut out, path) = (Output::new(), arguments.source.path());
-    if path.is_dir() {
+    if let Some(archive) = Archive::find(path)? {
+        archive::restore::verify(&archive, &arguments.source.keys()?, &mut out)?;
+    } else if path.is_dir() {
         directory(path, &mut out)?
     } else {
         restore::verify(&arguments.source, &mut out)?

@@ -3,17 +3,33 @@
 use std::io::{self, Read, Write};
 
 use corral_backup::BackupError;
-use corral_backup::envelope::{self, Head};
+use corral_backup::entries::{COUNT_MAX, FRONT_BYTES, PAYLOAD_BYTES_MAX};
+use corral_backup::envelope::{self, Content, Head};
 use corral_backup::pack::{Keys, unpack};
+use corral_storage::limits::RECORD_PAYLOAD_BYTES_MAX;
 use corral_storage::{MmapDisk, SnapshotFile, SnapshotReceiver};
 
 use crate::exit::{ExitCode, Fault};
+
+/// Bytes of a body of entries. The last entry may be the largest that a log takes.
+pub(crate) const ENTRIES_BYTES_MAX: u64 =
+    ((COUNT_MAX + 2) * FRONT_BYTES + PAYLOAD_BYTES_MAX + RECORD_PAYLOAD_BYTES_MAX) as u64;
 
 /// The head of the backup of this snapshot, of this server and time.
 pub(crate) fn head(file: &SnapshotFile, server: u8, time_ms: i64) -> Head {
     let snapshot = file.head();
     let bytes = file.bytes().as_slice().len() as u64;
-    Head { server, index: snapshot.index, term: snapshot.term, zxid: snapshot.zxid, time_ms, bytes }
+    Head {
+        content: Content::Snapshot,
+        server,
+        index: snapshot.index,
+        term: snapshot.term,
+        crc: 0,
+        salt: 0,
+        zxid: snapshot.zxid,
+        time_ms,
+        bytes,
+    }
 }
 
 /// Writes the envelope.
@@ -40,12 +56,12 @@ pub(crate) fn receive(
             Some(begun) => begun,
             None => begin(disk, head)?,
         };
-        received.take(piece).map_err(Unstored::from)?;
+        received.take(piece).map_err(Untaken::from)?;
         progress(head, received.received());
         receiver = Some(received);
-        Ok::<_, Unstored>(())
+        Ok::<_, Untaken>(())
     });
-    let head = head.map_err(|Unstored(fault)| fault)?;
+    let head = head.map_err(|Untaken(fault)| fault)?;
     let Some(receiver) = receiver else {
         return Err(fault(BackupError::Damaged("it is empty".to_owned())));
     };
@@ -56,34 +72,56 @@ pub(crate) fn receive(
     Ok((head, name.file))
 }
 
-fn begin(disk: &MmapDisk, head: &Head) -> Result<SnapshotReceiver<MmapDisk>, Unstored> {
+fn begin(disk: &MmapDisk, head: &Head) -> Result<SnapshotReceiver<MmapDisk>, Untaken> {
+    if head.content != Content::Snapshot {
+        let sentence = "it holds entries of the log, not a state: give the directory of the whole archive";
+        return Err(Untaken(Fault::new(ExitCode::DataDirForeign, sentence.to_owned())));
+    }
     let receiver = SnapshotReceiver::begin(disk, head.zxid, head.bytes)?;
     // A small file may hold a large snapshot, and the disk may have other users.
     match disk.free_bytes() {
         Ok(free) if free < head.bytes => {
             let (path, bytes) = (disk.path().display(), head.bytes);
             let sentence = format!("{path}: the snapshot has {bytes} bytes, and the disk has {free} free: make space");
-            Err(Unstored(Fault::new(ExitCode::StorageUnavailable, sentence)))
+            Err(Untaken(Fault::new(ExitCode::StorageUnavailable, sentence)))
         }
         _ => Ok(receiver),
     }
 }
 
-struct Unstored(Fault);
+/// Reads packed entries of the log, the body of an envelope.
+///
+/// # Errors
+/// If they are damaged, or something else.
+pub(crate) fn read_entries(from: impl Read, keys: &Keys) -> Result<Vec<u8>, Fault> {
+    let mut body = Vec::new();
+    let head = envelope::read(unpack(from, keys).map_err(fault)?, &mut |head, piece| {
+        if head.content == Content::Snapshot || head.bytes > ENTRIES_BYTES_MAX {
+            return Err(Untaken(fault(BackupError::Foreign)));
+        }
+        body.extend_from_slice(piece);
+        Ok(())
+    });
+    head.map_err(|Untaken(fault)| fault).map(|_| body)
+}
 
-impl From<BackupError> for Unstored {
+/// Why the body of an envelope was not taken.
+pub(crate) struct Untaken(pub(crate) Fault);
+
+impl From<BackupError> for Untaken {
     fn from(error: BackupError) -> Self {
         Self(fault(error))
     }
 }
 
-impl From<corral_storage::SnapshotError> for Unstored {
+impl From<corral_storage::SnapshotError> for Untaken {
     fn from(error: corral_storage::SnapshotError) -> Self {
         Self(error.into())
     }
 }
 
-fn fault(error: BackupError) -> Fault {
+/// The fault of a backup.
+pub(crate) fn fault(error: BackupError) -> Fault {
     let code = match error {
         BackupError::Foreign | BackupError::Version(_) => ExitCode::DataDirForeign,
         BackupError::Damaged(_) => ExitCode::DataDamaged,

@@ -119,7 +119,15 @@ mod tests {
 
     fn segment(base: u64, watermark: u64) -> DumpItem {
         let (file, bytes) = ("log-1".to_owned(), 10_000);
-        DumpItem::Segment { file, bytes, generation: 1, base: Some(base), fault: None, watermark: Some(watermark) }
+        DumpItem::Segment {
+            file,
+            bytes,
+            generation: 1,
+            salt: 1,
+            base: Some(base),
+            fault: None,
+            watermark: Some(watermark),
+        }
     }
 
     fn record(offset: u64, watermark: u64, payload_checks: bool) -> DumpItem {

@@ -4,6 +4,7 @@
 //! Files alone. Knows no actor.
 
 pub(crate) mod backups;
+pub(crate) mod committed;
 pub(crate) mod damage;
 pub(crate) mod lenders;
 pub(crate) mod owner;

@@ -13,7 +13,6 @@ use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::snapshot::{TreeBuilder, initial_snapshot};
 use corral_peer::Generation;
 use corral_storage::MmapDisk;
-use corral_storage::log::Log;
 use corral_zookeeper::password;
 use corral_zookeeper::tree::Tree;
 
@@ -64,10 +63,6 @@ impl NewData<'_> {
 
     pub(super) fn disk(&self) -> &MmapDisk {
         &self.opened.disk
-    }
-
-    pub(super) fn log(&self) -> &Log<MmapDisk> {
-        &self.opened.log
     }
 
     /// Writes the state as the newest snapshot, and gives its file name.

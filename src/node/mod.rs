@@ -12,6 +12,7 @@ pub(crate) mod recovery;
 mod replay;
 pub(crate) mod rescue;
 pub(crate) mod restore;
+pub(crate) mod roll_forward;
 mod shards;
 
 use std::io;

@@ -9,8 +9,6 @@ use std::thread;
 
 use corral_backup::envelope::Head;
 use corral_backup::pack::Keys;
-use corral_core::ids::Millis;
-use corral_core::sequencer::Sequencer;
 use corral_engine::LoadedSnapshot;
 use corral_storage::{Disk as _, MmapDisk, SyncRecipe};
 
@@ -18,14 +16,10 @@ use crate::config::Config;
 use crate::data::{backups, snapshots};
 use crate::exit::{ExitCode, Fault};
 use crate::node::import::NewData;
-use crate::node::recovery::{entry_bytes_max, sequencer_config, state_machine};
+use crate::node::roll_forward::State;
 
-/// Head and counts of a backup.
-pub(crate) struct Content {
-    pub(crate) head: Head,
-    pub(crate) znodes: u64,
-    pub(crate) sessions: u64,
-}
+/// Changes the state of a backup before it is written.
+pub(crate) type Change<'c> = dyn FnMut(&mut State) -> Result<(), Fault> + 'c;
 
 /// Is told the head, and bytes of the snapshot so far.
 pub(crate) type Progress<'p> = dyn FnMut(&Head, u64) + 'p;
@@ -35,30 +29,31 @@ pub(crate) type Progress<'p> = dyn FnMut(&Head, u64) + 'p;
 ///
 /// # Errors
 /// If the backup is damaged, or the directory holds data, is in use, or cannot be written. A restore that did not finish can
-/// be done again.
+/// be done again. Those of `change`.
 pub(crate) fn write(
     config: &Config,
     from: impl Read,
     keys: &Keys,
+    change: &mut Change<'_>,
     progress: &mut Progress<'_>,
-) -> Result<Content, Fault> {
+) -> Result<(Head, State), Fault> {
     let new = NewData::begin(config, "restore on a participant")?;
     let disk = new.disk().clone();
-    let Received { content, loaded, file } = Received::read(&disk, from, keys, progress)?;
-    let (machine, index, term) = state_machine(Some(&loaded))?;
-    let mut sequencer = Sequencer::new(sequencer_config(config, 0, entry_bytes_max(new.log())), machine, index, term);
-    let written = new.write(sequencer.freeze(Millis(0), Vec::new()))?;
+    let Received { head, loaded, file } = Received::read(&disk, from, keys, progress)?;
+    let mut state = State::of(&loaded)?;
+    change(&mut state)?;
+    let written = new.write(state.freeze())?;
     if written != file {
         disk.remove(&file)
             .map_err(|error| Fault::new(ExitCode::StorageUnavailable, format!("{file} cannot be removed: {error}")))?;
     }
     new.finish()?;
-    Ok(content)
+    Ok((head, state))
 }
 
 /// A backup, with its snapshot in a directory.
 pub(crate) struct Received {
-    pub(crate) content: Content,
+    pub(crate) head: Head,
     pub(crate) loaded: LoadedSnapshot,
     /// Name of the snapshot.
     file: String,
@@ -81,9 +76,7 @@ impl Received {
     fn read(disk: &MmapDisk, from: impl Read, keys: &Keys, progress: &mut Progress<'_>) -> Result<Received, Fault> {
         let (head, file) = backups::receive(disk, from, keys, progress)?;
         let loaded = load(disk, &file)?;
-        let state = loaded.state();
-        let content = Content { head, znodes: state.view().node_count(), sessions: state.sessions().len() as u64 };
-        Ok(Received { content, loaded, file })
+        Ok(Received { head, loaded, file })
     }
 }
 

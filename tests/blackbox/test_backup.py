@@ -3,9 +3,7 @@
 import json
 import shutil
 import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,8 @@ from imports.commands import command
 from imports.record import RECORDINGS
 from support import jute
 from support.expect import equal
-from support.http import admin, ask, reaches
+from support.http import admin
+from support.object_store import object_store
 from support.server import Corral, binary
 from support.wait import free_port, wait_until
 
@@ -143,18 +142,7 @@ def test_encrypted_for_a_key(stopped, tmp_path, shards):
 
 def test_to_an_object_store_and_back(stopped, tmp_path, monkeypatch):
     """Of a backup that fails no object appears."""
-    program = Path(sys.executable).with_name("moto_server")
-    if not program.exists():
-        pytest.skip("moto[server] is not installed")
-    port = free_port()
-    store = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    endpoint = f"http://127.0.0.1:{port}"
-    names = {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "REGION": "us-east-1", "ENDPOINT": endpoint, "ALLOW_HTTP": "true"}
-    for name, value in names.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    try:
-        wait_until(lambda: reaches(endpoint), "it listens")
-        equal(ask(f"{endpoint}/backups", "PUT").status, 200)
+    with object_store(monkeypatch):
         backup("--data-dir", stopped, "--out", "s3://backups/a/b.zst")
         done = command("restore", "s3://backups/a/b.zst", "--data-dir", tmp_path / "new")
         equal(done.returncode, 0, done.stderr)
@@ -164,9 +152,6 @@ def test_to_an_object_store_and_back(stopped, tmp_path, monkeypatch):
         for source, code in [("s3://backups/no", "NoSuchKey"), ("s3://missing/b", "NoSuchBucket"), ("s3://backups/", "names no object")]:
             done = command("verify", source)
             equal((done.returncode, code in done.stderr), (7, True), done.stderr)
-    finally:
-        store.terminate()
-        store.wait()
 
 
 def test_what_is_not_whole_is_not_restored(stopped, tmp_path):

@@ -1,8 +1,7 @@
 //! The envelope of a snapshot: a head, the bytes of the snapshot file, and their SHA-256.
 //!
 //! The head has 72 bytes, little endian. It begins with `CORRALBK`, version u32 and server u32. Index, term and zxid follow, each u64.
-//! Then come the time as i64, bytes of the body as u64, 12 bytes of zeros, and the CRC-32C of all that. The time is in milliseconds
-//! since 1970. The SHA-256 covers head and body.
+//! Then come the time as i64, bytes of the body as u64, kind, CRC and salt as u32, and the CRC-32C of all that. The time is in milliseconds since 1970. The SHA-256 covers head and body.
 
 use std::io::{self, Read, Write};
 
@@ -17,23 +16,41 @@ pub const HEAD_BYTES: usize = 72;
 /// Bytes behind the body.
 const HASH_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"CORRALBK";
+/// Kinds of a body.
+const SNAPSHOT: u32 = 0;
+const ENTRIES: u32 = 1;
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// Kind of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A snapshot file: the state of one zxid.
+    Snapshot,
+    /// [Entries](crate::entries) of the log.
+    Entries,
+}
 
 /// Origin and size of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
+    /// Kind of the body.
+    pub content: Content,
     /// Id of the server that made it.
     pub server: u8,
-    /// Log index of the state.
+    /// Log index of the state, or of the last entry.
     pub index: u64,
-    /// Log term of the state.
+    /// Log term of the state, or of the last entry.
     pub term: u64,
-    /// The state has every transaction up to this one, and none after it.
+    /// CRC-32C of the payload of the log entry with this index. 0 if that is unknown.
+    pub crc: u32,
+    /// A number that distinguishes the log from that of any other server or history. 0 if that is unknown.
+    pub salt: u32,
+    /// The state has every transaction up to this one, and none after it. Of entries it is 0.
     pub zxid: u64,
     /// When it was made, in milliseconds since 1970, by the server's clock.
     pub time_ms: i64,
-    /// Bytes of the snapshot file.
+    /// Bytes of the body.
     pub bytes: u64,
 }
 
@@ -49,10 +66,16 @@ impl Head {
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(u32::from(self.server).to_le_bytes());
-        for number in [self.index, self.term, self.zxid, self.time_ms.cast_unsigned(), self.bytes, 0] {
+        for number in [self.index, self.term, self.zxid, self.time_ms.cast_unsigned(), self.bytes] {
             bytes.extend(number.to_le_bytes());
         }
-        bytes.extend([0; 4]);
+        let kind = match self.content {
+            Content::Snapshot => SNAPSHOT,
+            Content::Entries => ENTRIES,
+        };
+        for number in [kind, self.crc, self.salt] {
+            bytes.extend(number.to_le_bytes());
+        }
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         bytes.try_into().unwrap_or([0; HEAD_BYTES])
     }
@@ -70,10 +93,18 @@ impl Head {
         if u32_at(8) != VERSION {
             return Err(BackupError::Version(u32_at(8)));
         }
+        let content = match u32_at(56) {
+            SNAPSHOT => Content::Snapshot,
+            ENTRIES => Content::Entries,
+            _ => return Err(damaged()),
+        };
         Ok(Head {
+            content,
             server: u8::try_from(u32_at(12)).map_err(|_| damaged())?,
             index: u64_at(16),
             term: u64_at(24),
+            crc: u32_at(60),
+            salt: u32_at(64),
             zxid: u64_at(32),
             time_ms: u64_at(40).cast_signed(),
             bytes: u64_at(48),
@@ -91,14 +122,47 @@ fn array<const N: usize>(bytes: &[u8; HEAD_BYTES], at: usize) -> [u8; N] {
 ///
 /// # Errors
 /// Those of the writer.
-pub fn write(head: &Head, body: &[u8], mut to: impl Write) -> io::Result<()> {
-    let (encoded, mut hash) = (head.encode(), Sha256::new());
+pub fn write(head: &Head, body: &[u8], to: impl Write) -> io::Result<()> {
     debug_assert_eq!(head.bytes, body.len() as u64);
-    for piece in std::iter::once(&encoded[..]).chain(body.chunks(PIECE_BYTES)) {
-        hash.update(piece);
-        to.write_all(piece)?;
+    let mut envelope = Envelope::begin(head, to)?;
+    body.chunks(PIECE_BYTES).try_for_each(|piece| envelope.write(piece))?;
+    envelope.finish().map(drop)
+}
+
+/// An envelope that is written piece by piece.
+pub struct Envelope<W: Write> {
+    to: W,
+    hash: Sha256,
+}
+
+impl<W: Write> Envelope<W> {
+    /// Writes the head.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn begin(head: &Head, to: W) -> io::Result<Envelope<W>> {
+        let mut envelope = Envelope { to, hash: Sha256::new() };
+        envelope.write(&head.encode())?;
+        Ok(envelope)
     }
-    to.write_all(&hash.finalize())
+
+    /// Writes a piece of the body. All pieces have as many bytes as the head says.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.hash.update(piece);
+        self.to.write_all(piece)
+    }
+
+    /// Writes the end.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.to.write_all(&self.hash.finalize())?;
+        Ok(self.to)
+    }
 }
 
 /// Is given the pieces of a body.

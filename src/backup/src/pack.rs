@@ -125,10 +125,20 @@ fn peek(mut from: impl Read, count: usize) -> io::Result<(Vec<u8>, impl Read)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envelope::{self, Head};
+    use crate::envelope::{self, Content, Head};
 
-    const BODY: &[u8] = b"the snapshot, the snapshot, the snapshot";
-    const HEAD: Head = Head { server: 3, index: 70, term: 4, zxid: 1 << 33, time_ms: 5, bytes: BODY.len() as u64 };
+    const BODY: &[u8] = &[7; 400];
+    const HEAD: Head = Head {
+        content: Content::Entries,
+        server: 3,
+        index: 70,
+        term: 4,
+        crc: 8,
+        salt: 9,
+        zxid: 1 << 33,
+        time_ms: 5,
+        bytes: BODY.len() as u64,
+    };
 
     fn made(keys: &[PublicKey]) -> Vec<u8> {
         let mut packer = Packer::new(Vec::new(), keys).expect("it begins");

@@ -11,7 +11,7 @@ pub(super) fn of(item: &DumpItem) -> Option<Value> {
         DumpItem::Durable { file, watermark, is_held } => {
             json!({"kind": "durable", "file": file, "durable_to": watermark, "is_held": is_held})
         }
-        DumpItem::Segment { file, bytes, generation, base, fault, watermark } => json!({
+        DumpItem::Segment { file, bytes, generation, base, fault, watermark, .. } => json!({
             "kind": "segment", "file": file, "bytes": bytes, "generation": generation, "position": base,
             "durable_to": watermark, "fault": fault,
         }),

@@ -13,7 +13,7 @@ use corral_wire::OpCode;
 use corral_wire::consts::{CreateMode, VERSION_ANY};
 use serde_json::{Map, Value, json};
 
-use crate::cli::output::utc;
+use crate::cli::time::utc;
 
 /// Letters of the permissions, from the lowest bit.
 const PERMISSIONS: [char; 5] = ['r', 'w', 'c', 'd', 'a'];
@@ -22,8 +22,8 @@ const PERMISSIONS: [char; 5] = ['r', 'w', 'c', 'd', 'a'];
 pub(super) struct Operation {
     /// Missing if the operation has no zxid.
     pub(super) zxid: Option<u64>,
-    /// RFC 3339, in UTC.
-    pub(super) time: String,
+    /// Milliseconds since 1970.
+    pub(super) time_ms: i64,
     pub(super) session: i64,
     /// Its number in a multi, from 1, and the number of operations there.
     part: Option<(usize, usize)>,
@@ -41,13 +41,13 @@ type Details = Vec<(&'static str, Value)>;
 /// When the payload is no batch, or one of another format.
 pub(super) fn operations(payload: &[u8]) -> Result<Vec<Operation>, BatchError> {
     let batch = Batch::decode(payload)?;
-    let time = utc(batch.time.0);
+    let time_ms = batch.time.0;
     let (mut next, mut found) = (batch.first_zxid, Vec::new());
     for command in &batch.commands {
         let zxid = command.takes_zxid().then_some(next);
         next = next.saturating_add(u64::from(command.takes_zxid()));
         let mut add = |part, what| {
-            found.push(Operation { zxid, time: time.clone(), session: command.session.0, part, what });
+            found.push(Operation { zxid, time_ms, session: command.session.0, part, what });
         };
         add(None, command_of(&command.kind));
         let parts: Vec<What> = match &command.kind {
@@ -78,7 +78,7 @@ impl Operation {
             ("kind".to_owned(), json!("operation")),
             ("index".to_owned(), json!(index)),
             ("zxid".to_owned(), json!(self.zxid.map(hex))),
-            ("time".to_owned(), json!(self.time)),
+            ("time".to_owned(), json!(utc(self.time_ms))),
             ("session".to_owned(), json!(hex(self.session))),
             ("operation".to_owned(), json!(name)),
         ]);
@@ -94,7 +94,7 @@ impl Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let zxid = self.zxid.map_or_else(|| "no zxid".to_owned(), hex);
-        write!(f, "    {zxid} {} session {} ", self.time, hex(self.session))?;
+        write!(f, "    {zxid} {} session {} ", utc(self.time_ms), hex(self.session))?;
         if let Some((part, parts)) = self.part {
             write!(f, "{part}/{parts}: ")?;
         }

@@ -12,8 +12,9 @@ use serde::Serialize;
 
 use super::json::{Fields, object};
 
-/// Not in ZooKeeper 3.9. Its answer is made with its argument.
+/// Not in ZooKeeper 3.9. Their answers are made with their arguments.
 pub(super) const SHED: &str = "shed_connections";
+pub(super) const LOG_ENTRIES: &str = "log_entries";
 
 /// A command.
 pub(super) struct Command {
@@ -44,6 +45,8 @@ pub(super) enum Kind {
 pub(super) enum Format {
     ZooKeeper,
     Backup,
+    /// Committed entries of the log. The argument is the index of the entry before them.
+    Entries,
 }
 
 const fn shows(names: &'static [&'static str], asks: FourLetter, fields: Answer) -> Command {
@@ -86,6 +89,7 @@ pub(super) const COMMANDS: &[Command] = &[
     shows(&["is_read_only", "isro"], Isro, is_read_only),
     shows(&["last_snapshot", "lsnp"], Conf, last_snapshot),
     shows(&["leader", "lead"], Conf, leader),
+    reveals(&[LOG_ENTRIES], Format::Entries),
     always(&["monitor", "mntr"], Mntr, monitor),
     changes(&["observer_connection_stat_reset", "orst"], Ruok),
     shows(&["observers", "obsr"], Conf, observers),

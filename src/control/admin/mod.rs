@@ -22,10 +22,10 @@ use corral_core::report::is_long;
 use corral_wire::fourletter::FourLetter;
 use tokio::sync::Semaphore;
 
-use self::commands::{COMMANDS, Command, Kind, SHED, failed};
+use self::commands::{COMMANDS, Command, Kind, LOG_ENTRIES, SHED, failed};
 use self::json::object;
 use self::proof::{Denied, Proofs};
-use self::snapshot::Snapshots;
+use self::snapshot::{Snapshots, Source, Wanted};
 use super::http::{self, Client};
 use crate::config::Config;
 use crate::config::digests::hash;
@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) proofs: Proofs,
     /// Directory of the snapshots.
     pub(crate) data_dir: PathBuf,
+    /// Directory of the log.
+    pub(crate) log_dir: PathBuf,
     /// Id of this server.
     pub(crate) server: u8,
 }
@@ -72,6 +74,7 @@ impl Settings {
             allow_changes: admin.allow_changes,
             proofs,
             data_dir: config.server.data_dir.clone(),
+            log_dir: config.server.log_dir.clone(),
             server: config.server.server_id,
         })
     }
@@ -90,7 +93,9 @@ struct Admin {
 pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>) -> Router {
     let url = settings.command_url.clone();
     let (long, denied) = (Arc::new(Semaphore::new(LONG_MAX)), Mutex::default());
-    let snapshots = Snapshots::new(settings.data_dir.clone(), settings.server);
+    let Settings { data_dir, log_dir, server, .. } = &settings;
+    let source = Source { data_dir: data_dir.clone(), log_dir: log_dir.clone(), server: *server };
+    let snapshots = Snapshots::new(source);
     let admin = Arc::new(Admin { settings, control: control.clone(), long, denied, snapshots });
     Router::new()
         .route(&url, get(list))
@@ -140,7 +145,8 @@ async fn command(
     }
     if let Kind::Reveals(format) = command.kind {
         let streams = query(&uri, "streaming").is_none_or(|value| value.eq_ignore_ascii_case("true"));
-        return admin.snapshots.answer(&admin.control, &client, (command.name(), format), streams).await;
+        let wanted = Wanted { command: command.name(), format, argument, streams };
+        return admin.snapshots.answer(&admin.control, &client, wanted).await;
     }
     admin.carry_out(command, &client, argument).await
 }
@@ -222,15 +228,21 @@ impl Admin {
     }
 }
 
-/// The argument of `set_trace_mask`, with errors in ZooKeeper's words, or of [`SHED`]; 0 of other commands.
+/// The argument of `set_trace_mask`, with errors in ZooKeeper's words, of [`SHED`] or of [`LOG_ENTRIES`]; 0 of other commands.
 fn argument(command: &Command, uri: &Uri) -> Result<i64, String> {
     let (key, needed) = match command.name() {
         "set_trace_mask" => ("traceMask", "setTraceMask requires long traceMask argument"),
         SHED => ("percentage", "shed_connections requires a percentage argument from 0 to 100"),
+        LOG_ENTRIES => ("after", "log_entries requires the index of a log entry as argument after"),
         _ => return Ok(0),
     };
     let value = query(uri, key).ok_or_else(|| needed.to_owned())?;
-    let number = value.parse().ok().filter(|number| command.name() != SHED || (0..=100).contains(number));
+    let allowed = match command.name() {
+        SHED => 0..=100,
+        LOG_ENTRIES => 0..=i64::MAX,
+        _ => i64::MIN..=i64::MAX,
+    };
+    let number = value.parse().ok().filter(|number| allowed.contains(number));
     number.ok_or_else(|| format!("{needed}, got {value}"))
 }
 

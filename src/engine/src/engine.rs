@@ -196,7 +196,7 @@ impl<M: Replicated> Engine<M> {
             }
             Event::SnapshotWritten(written) => self.snapshot_written(now, written),
             Event::SnapshotFailed { index, was_tried, found } => self.snapshot_failed(now, index, was_tried, found),
-            Event::SnapshotRequested => self.write_snapshot_if(now, Sequencer::has_changes),
+            Event::SnapshotRequested => self.write_snapshot_if(now, snapshots::differs_from_last),
             Event::StateCorrupt(found) => self.begin_repair(now, &found),
             Event::CopiedDamage { found, installs } => {
                 // What was copied before an install is gone.

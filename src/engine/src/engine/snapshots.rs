@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use corral_consensus::{Index, Micros};
+use corral_core::ids::Zxid;
 use corral_core::sequencer::Sequencer;
 use corral_members::Extra;
 
@@ -23,6 +24,11 @@ use crate::machine::Replicated;
 const RETRY_AFTER: Micros = Micros(10_000_000);
 /// How often the time doubles at most.
 const RETRY_DOUBLINGS_MAX: u32 = 3;
+
+/// Whether a snapshot that is requested would differ from the last one. Of the empty state there may be none yet.
+pub(super) fn differs_from_last(sequencer: &Sequencer) -> bool {
+    sequencer.has_changes() || sequencer.machine().view().zxid() == Zxid(0)
+}
 
 /// Snapshots in progress, and the part of the log that they make superfluous.
 pub(super) struct Snapshots {

@@ -15,7 +15,7 @@ use super::mark::{MARK_BYTES, read_mark};
 use super::record::{HEADER_BYTES, RecordHead, RecordKind, Stamp};
 use super::segment::{DATA_START, SegmentHead, number_in, read_slots, segment_name};
 use super::window::{Pace, Window};
-use crate::disk::{Disk, is_lost};
+use crate::disk::{Disk, PieceReader, is_lost};
 use crate::field::{Take, narrow, wide};
 use crate::limits::PIECE_BYTES;
 
@@ -43,6 +43,8 @@ pub enum DumpItem {
         bytes: u64,
         /// Number of the segment in the log, as the file name has it.
         generation: u64,
+        /// Chosen at random when the segment was begun. A guess if the header is damaged.
+        salt: u32,
         /// Log position of the first byte; `None` if the header is damaged.
         base: Option<u64>,
         /// What is wrong with the header; `None` for nothing.
@@ -115,6 +117,8 @@ pub struct Dump<'p, D: Disk> {
     durable: Option<DumpItem>,
     files: VecDeque<String>,
     current: Option<Current>,
+    /// The file of the last payload that was read.
+    read: Option<(String, Box<dyn PieceReader>)>,
 }
 
 struct Current {
@@ -152,7 +156,18 @@ impl<'p, D: Disk> Dump<'p, D> {
             let is_held = files.last().and_then(|name| number_in(name, "log-")) >= Some(point.stamp.generation);
             DumpItem::Durable { file: segment_name(point.stamp.generation), watermark: point.watermark, is_held }
         });
-        Ok(Dump { disk, pace: Box::new(pace), durable, files: files.into(), current: None })
+        Ok(Dump { disk, pace: Box::new(pace), durable, files: files.into(), current: None, read: None })
+    }
+
+    /// Leaves out the segments that were full before the entry with this index was written for the last time.
+    pub fn skip_to(&mut self, index: u64) {
+        let begins_later = |file: &&String| {
+            let opened = open(&self.disk, file, &mut self.pace);
+            let first = opened.ok().and_then(|(mut segment, _)| segment.next(&mut self.pace).ok().flatten());
+            !matches!(first, Some(DumpItem::Record(start)) if start.kind == RecordKind::Start && start.index <= index)
+        };
+        let later = self.files.iter().rev().take_while(begins_later).count();
+        self.files.drain(..self.files.len().saturating_sub(later).saturating_sub(1));
     }
 
     /// The payload of a record that this dump gave.
@@ -160,7 +175,10 @@ impl<'p, D: Disk> Dump<'p, D> {
     /// # Errors
     /// If the file cannot be read, or does not hold it any more: a running server has recycled it.
     pub fn payload(&mut self, record: &DumpRecord) -> io::Result<Vec<u8>> {
-        let file = self.disk.open_pieces(&record.file)?;
+        if self.read.as_ref().is_none_or(|(name, _)| *name != record.file) {
+            self.read = Some((record.file.clone(), self.disk.open_pieces(&record.file)?));
+        }
+        let Some((_, file)) = &self.read else { return Err(io::ErrorKind::NotFound.into()) };
         let at = record.offset.saturating_add(wide(HEADER_BYTES));
         if at.saturating_add(record.payload_bytes) > file.length() {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -199,6 +217,7 @@ fn open<D: Disk>(disk: &D, file: &str, pace: &mut Pace<'_>) -> io::Result<(Curre
         file: file.to_owned(),
         bytes: wide(length),
         generation,
+        salt: stamp.salt,
         base: head.ok().map(|head| head.base),
         fault: head.err().map(super::segment::HeadFault::text),
         watermark: read_slots(front, stamp).into_iter().flatten().map(|slot| slot.watermark).max(),

@@ -1,0 +1,201 @@
+//! Reading an archive: the state of a moment, and whether everything is whole.
+
+use clap::Args;
+use corral_backup::envelope::Head;
+use corral_backup::pack::Keys;
+use indicatif::{ProgressBar, ProgressFinish};
+
+use crate::cli::archive::files::{Archive, Chain};
+use crate::cli::backup_file::{Source, scratch};
+use crate::cli::log::filter::hex;
+use crate::cli::output::Output;
+use crate::cli::time::{self, utc};
+use crate::data::backups;
+use crate::exit::{ExitCode, Fault};
+use crate::node::restore::Received;
+use crate::node::roll_forward::{State, Until};
+
+/// Which moment of an archive.
+#[derive(Args)]
+pub(in crate::cli) struct Moment {
+    /// Of an archive: the state behind the transaction with this zxid, hexadecimal
+    #[arg(long, value_name = "0xZXID", value_parser = hex, conflicts_with = "to_time")]
+    to_zxid: Option<u64>,
+    /// Of an archive: the state at this time, in UTC, such as 2026-11-24T02:49:48
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    to_time: Option<i64>,
+}
+
+impl Moment {
+    /// Whether it can only be one of an archive.
+    pub(in crate::cli) fn is_given(&self) -> bool {
+        self.to_zxid.is_some() || self.to_time.is_some()
+    }
+
+    fn until(&self) -> Until {
+        match (self.to_zxid, self.to_time) {
+            (Some(zxid), _) => Until::Zxid(zxid),
+            (_, Some(time)) => Until::Time(time),
+            _ => Until::End,
+        }
+    }
+}
+
+/// A chain of an archive, and where to stop in it.
+pub(in crate::cli) struct Wanted<'a> {
+    archive: &'a Archive,
+    chain: &'a Chain,
+    /// The chain that follows.
+    next: Option<&'a Chain>,
+    until: Until,
+}
+
+impl<'a> Wanted<'a> {
+    /// Chooses the newest chain with a base that is not behind the moment.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(in crate::cli) fn choose(archive: &'a Archive, moment: &Moment) -> Result<Wanted<'a>, Fault> {
+        let until = moment.until();
+        let fits = |chain: &&Chain| match until {
+            Until::Zxid(zxid) => chain.zxid <= zxid,
+            Until::Time(time) => chain.time_ms <= time,
+            Until::End | Until::Index(_) => true,
+        };
+        // Histories may have the same zxids. A later one may have lower ones.
+        let preference = |chain: &&Chain| match until {
+            Until::Zxid(zxid) => (chain.end_zxid() >= zxid, chain.zxid, chain.time_ms),
+            _ => (true, 0, chain.time_ms),
+        };
+        let Some(chain) = archive.chains.iter().filter(fits).max_by_key(preference) else {
+            let first = archive.chains.iter().min_by_key(|chain| chain.time_ms);
+            let begin =
+                first.map_or_else(String::new, |first| format!("zxid 0x{:x} of {}", first.zxid, utc(first.time_ms)));
+            return Err(Fault::new(
+                ExitCode::Config,
+                format!("the archive begins later, with {begin}: give a later moment"),
+            ));
+        };
+        let next = archive.chains.iter().find(|next| next.time_ms > chain.time_ms);
+        Ok(Wanted { archive, chain, next, until })
+    }
+
+    /// The base, which is a backup.
+    pub(in crate::cli) fn base(&self, of: &Source) -> Source {
+        of.at(&self.archive.base(self.chain))
+    }
+
+    /// Applies the entries up to the moment.
+    ///
+    /// # Errors
+    /// If the archive does not have that moment, or is damaged.
+    pub(in crate::cli) fn apply(&self, state: &mut State, keys: &Keys, bar: &ProgressBar) -> Result<(), Fault> {
+        let is_reached = roll_forward(self.archive, self.chain, state, self.until, (keys, bar))?;
+        let end = format!("zxid 0x{:x}{}", state.zxid(), at(state));
+        let missing = |what: String| Err(Fault::new(ExitCode::Config, what));
+        match (self.until, self.next) {
+            _ if is_reached => Ok(()),
+            (Until::Zxid(_), _) => {
+                let name = &self.chain.name;
+                missing(format!("the chain {name} ends before, with {end}: for that leave --to-zxid away"))
+            }
+            (Until::Time(_), Some(next)) if next.base.index > state.position().0 => missing(format!(
+                "the archive has nothing between {end} and {}; choose one of them with --to-zxid 0x{:x} or --to-time",
+                utc(next.time_ms),
+                state.zxid()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells what was reached.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(in crate::cli) fn describe(&self, out: &mut Output, head: &Head, state: &State) -> Result<(), Fault> {
+        out.line(&format!("chain         {}, of server {}", self.chain.name, head.server))?;
+        out.line(&format!("base          zxid 0x{:x}, at {}", head.zxid, utc(head.time_ms)))?;
+        out.line(&format!("entries       {} applied{}", state.entries, at(state)))?;
+        Ok(())
+    }
+}
+
+/// When the last entry was proposed.
+fn at(state: &State) -> String {
+    state.time_ms.map_or_else(String::new, |ms| format!(", the last one of {}", utc(ms)))
+}
+
+/// Keys, and the display of progress.
+type With<'a> = (&'a Keys, &'a ProgressBar);
+
+fn roll_forward(
+    archive: &Archive,
+    chain: &Chain,
+    state: &mut State,
+    until: Until,
+    with: With<'_>,
+) -> Result<bool, Fault> {
+    state.roll_forward(until, &mut |index| {
+        with.1.set_message(format!("{}, entry {index}", chain.name));
+        with.1.tick();
+        let Some(path) = archive.entries(chain, index) else { return Ok(None) };
+        let source = Source::new(&path, None);
+        backups::read_entries(source.open()?, with.0).map(Some).map_err(|fault| source.named(fault))
+    })
+}
+
+/// Reads all chains wholly, and compares the state that entries lead to with the next base.
+///
+/// # Errors
+/// If anything is damaged, or cannot be read.
+pub(in crate::cli) fn verify(archive: &Archive, keys: &Keys, out: &mut Output) -> Result<(), Fault> {
+    let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
+    let with = (keys, &bar);
+    let mut before: Option<(&Chain, State)> = None;
+    for chain in &archive.chains {
+        let (source, scratch) = (Source::new(&archive.base(chain), None), scratch()?);
+        let received = Received::in_scratch(scratch.path(), source.open()?, keys, &mut |_, _| {});
+        let base = State::of(&received.map_err(|fault| source.named(fault))?.loaded)?;
+        if let Some((former, mut state)) = before.take() {
+            let joins = joins(archive, (former, &mut state), (chain, &base), with)?;
+            finish(archive, (former, state), with, joins, out)?;
+        }
+        before = Some((chain, base));
+    }
+    before.map_or(Ok(()), |(chain, state)| finish(archive, (chain, state), with, false, out))
+}
+
+/// Whether the entries of a chain lead to the base of the next one. It may be of another history.
+fn joins(
+    archive: &Archive,
+    (chain, state): (&Chain, &mut State),
+    (next, base): (&Chain, &State),
+    with: With<'_>,
+) -> Result<bool, Fault> {
+    let is_there = roll_forward(archive, chain, state, Until::Index(next.base.index), with)?;
+    // An entry without content may be of any history.
+    if !is_there || state.last() != Some(next.base) || next.base.crc == 0 {
+        return Ok(false);
+    }
+    let (expected, found) = (base.machine().view(), state.machine().view());
+    if (expected.zxid(), expected.digest()) == (found.zxid(), found.digest()) {
+        return Ok(true);
+    }
+    let sentence = format!("the entries of {} do not lead to the base of {}", chain.name, next.name);
+    Err(Fault::new(ExitCode::DataDamaged, sentence))
+}
+
+/// Reads the rest of a chain, and tells what it has.
+fn finish(
+    archive: &Archive,
+    (chain, mut state): (&Chain, State),
+    with: With<'_>,
+    joins: bool,
+    out: &mut Output,
+) -> Result<(), Fault> {
+    roll_forward(archive, chain, &mut state, Until::End, with)?;
+    let next = if joins { ", and lead to the next base" } else { "" };
+    let (name, entries, zxid) = (&chain.name, state.entries, state.zxid());
+    out.line(&format!("chain         {name}, {entries} entries to zxid 0x{zxid:x}{}{next}", at(&state)))?;
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Roll forward: the entries of an archive, applied to the state of a backup.
+//!
+//! Main thread, no actor runs.
+
+use std::cell::OnceCell;
+
+use bytes::Bytes;
+use corral_backup::entries::{self, Entry, Place};
+use corral_consensus::ConfChange;
+use corral_core::command::Batch;
+use corral_core::evaluate::StateMachine;
+use corral_core::ids::Millis;
+use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig};
+use corral_engine::LoadedSnapshot;
+use corral_storage::EntryKind;
+use corral_storage::log::Entry as Record;
+
+use crate::data::backups;
+use crate::exit::{ExitCode, Fault, not_a_batch};
+use crate::node::recovery::state_machine;
+use crate::node::replay::apply_alone;
+
+/// Where to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Where the entries end.
+    End,
+    /// Behind the transaction with this zxid.
+    Zxid(u64),
+    /// Behind the last entry that its leader proposed at this time, in milliseconds since 1970, or before.
+    Time(i64),
+    /// Behind the entry with this index.
+    Index(u64),
+}
+
+/// Gives a body of entries that holds the one with this index, if there is one.
+pub(crate) type Bodies<'b> = dyn FnMut(u64) -> Result<Option<Vec<u8>>, Fault> + 'b;
+
+/// The state of a backup, with entries applied to it.
+pub(crate) struct State {
+    sequencer: Sequencer,
+    term: u64,
+    /// Of the last entry. Unknown for the last one in the backup.
+    crc: Option<u32>,
+    /// When the last entry was proposed, by its leader's clock. Unknown for those in the backup.
+    pub(crate) time_ms: Option<i64>,
+    /// Entries that were applied to the backup.
+    pub(crate) entries: u64,
+}
+
+impl State {
+    /// The state of a backup.
+    ///
+    /// # Errors
+    /// If the system has no entropy.
+    pub(crate) fn of(loaded: &LoadedSnapshot) -> Result<State, Fault> {
+        let (machine, index, term) = state_machine(Some(loaded))?;
+        let sequencer = Sequencer::new(SequencerConfig::default(), machine, index, term);
+        Ok(State { sequencer, term, crc: None, time_ms: None, entries: 0 })
+    }
+
+    pub(crate) fn machine(&self) -> &StateMachine {
+        self.sequencer.machine()
+    }
+
+    /// The last zxid.
+    pub(crate) fn zxid(&self) -> u64 {
+        self.machine().view().zxid().0
+    }
+
+    /// Index and term of the last entry.
+    pub(crate) fn position(&self) -> (u64, u64) {
+        (self.sequencer.index(), self.term)
+    }
+
+    /// The last entry that was applied.
+    pub(crate) fn last(&self) -> Option<Place> {
+        let (index, term) = self.position();
+        Some(Place { index, term, crc: self.crc? })
+    }
+
+    /// For a snapshot.
+    pub(crate) fn freeze(&mut self) -> FrozenState {
+        self.sequencer.freeze(Millis(0), Vec::new())
+    }
+
+    /// Applies entries. Whether the wanted place was reached, and not only the end of the entries.
+    ///
+    /// # Errors
+    /// If entries are damaged, or do not belong to this state. Those of `bodies`.
+    pub(crate) fn roll_forward(&mut self, until: Until, bodies: &mut Bodies<'_>) -> Result<bool, Fault> {
+        loop {
+            if self.is_at(until) {
+                return Ok(true);
+            }
+            let next = self.sequencer.index() + 1;
+            let Some(body) = bodies(next)? else { return Ok(false) };
+            let (before, entries) = entries::decode(&body).map_err(backups::fault)?;
+            let mut is_joined = self.joins(before)?;
+            for entry in entries {
+                if entry.place.index < next {
+                    is_joined |= self.joins(entry.place)?;
+                } else if !is_joined {
+                    break;
+                } else if !self.apply(&entry, until)? {
+                    return Ok(true);
+                }
+            }
+            if self.sequencer.index() < next {
+                return Err(damaged(format!("entry {next} is not where it should be")));
+            }
+        }
+    }
+
+    fn is_at(&self, until: Until) -> bool {
+        match until {
+            Until::Zxid(zxid) => self.zxid() >= zxid,
+            Until::Index(index) => self.sequencer.index() >= index,
+            Until::End | Until::Time(_) => false,
+        }
+    }
+
+    /// Whether this is the last entry. The term is 0 if the entry is in the backup alone, and the log begins behind it.
+    fn joins(&self, place: Place) -> Result<bool, Fault> {
+        let (index, term) = self.position();
+        if place.index != index {
+            return Ok(false);
+        }
+        let is_same = match self.crc {
+            Some(crc) => (place.term, place.crc) == (term, crc),
+            None => place.term == term || place.term == 0,
+        };
+        if is_same { Ok(true) } else { Err(damaged(format!("entry {index} is of another history"))) }
+    }
+
+    /// Applies an entry, or as much of it as is wanted. False if there is nothing wanted behind it.
+    fn apply(&mut self, entry: &Entry<'_>, until: Until) -> Result<bool, Fault> {
+        let Place { index, term, crc } = entry.place;
+        let fault = || not_a_batch(index);
+        let kind = if entry.is_membership { EntryKind::Membership } else { EntryKind::Normal };
+        let mut record = Record { term, index, kind, first_zxid: 0, payload: entry.payload };
+        let context = match kind {
+            EntryKind::Normal => None,
+            EntryKind::Membership => {
+                Some(ConfChange::decode(&Bytes::copy_from_slice(entry.payload)).map_err(|_| fault())?.context)
+            }
+        };
+        let payload = context.as_deref().unwrap_or(entry.payload);
+        let (mut goes_on, part) = (true, OnceCell::new());
+        if !payload.is_empty() {
+            let mut batch = Batch::decode(payload).map_err(|_| fault())?;
+            if matches!(until, Until::Time(time) if batch.time.0 > time) {
+                return Ok(false);
+            }
+            if let Until::Zxid(zxid) = until
+                && let Some(count) = commands_to(&batch, zxid)
+            {
+                batch.commands.truncate(count);
+                if batch.commands.is_empty() {
+                    return Ok(false);
+                }
+                goes_on = false;
+                record = Record { kind: EntryKind::Normal, payload: part.get_or_init(|| batch.encode()), ..record };
+            }
+            self.time_ms = Some(batch.time.0);
+        }
+        apply_alone(&mut self.sequencer, &record)?;
+        (self.term, self.crc) = (term, Some(crc));
+        self.entries += 1;
+        Ok(goes_on && !self.is_at(until))
+    }
+}
+
+/// How many commands of a batch have no zxid above this one, if not all.
+fn commands_to(batch: &Batch, zxid: u64) -> Option<usize> {
+    let mut next = batch.first_zxid;
+    batch.commands.iter().position(|command| {
+        let is_later = command.takes_zxid() && next > zxid;
+        next = next.saturating_add(u64::from(command.takes_zxid()));
+        is_later
+    })
+}
+
+fn damaged(what: String) -> Fault {
+    Fault::new(ExitCode::DataDamaged, format!("the archive is damaged: {what}"))
+}
