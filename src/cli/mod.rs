@@ -196,7 +196,7 @@ Of a data directory the newest snapshot is compared, not the log behind it.
 Examples:
   corral snapshot diff monday.zst tuesday.zst           what a day changed
   corral snapshot diff monday.zst data --data-only      without versions, zxids, times and sessions
-  corral snapshot diff a.zst b.zst --json | jq -r .path the paths alone";
+  corral snapshot diff a.zst b.zst --json | jq -r '.path // empty'";
 
 const DUMP_EXAMPLES: &str = "\
 Examples:

@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
             Err(SnapshotError::Io { source, .. }) if listed && source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 out.line(&if arguments.json {
-                    json!({"error": error.to_string()}).to_string()
+                    json!({"file": file, "error": error.to_string()}).to_string()
                 } else {
                     error.to_string()
                 })?;
@@ -78,7 +78,7 @@ pub(super) fn snapshots(directory: &Path) -> Result<Vec<String>, Fault> {
 }
 
 /// Directory and name of a snapshot file.
-pub(super) fn split(path: &Path) -> Result<(PathBuf, Vec<String>), Fault> {
+fn split(path: &Path) -> Result<(PathBuf, Vec<String>), Fault> {
     let fault = |reason: &str| Fault::new(ExitCode::StorageUnavailable, format!("{}: {reason}", path.display()));
     if !path.is_file() {
         return Err(fault("is no file; name a snapshot file or a data directory"));

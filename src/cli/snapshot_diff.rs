@@ -2,19 +2,20 @@
 //! backup's snapshot.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use corral_core::path;
 use corral_core::view::{NodeRef, View};
 use corral_engine::LoadedSnapshot;
-use corral_storage::{MmapDisk, SnapshotError, SnapshotFile};
+use corral_storage::{MmapDisk, SyncRecipe};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use crate::cli::backup_file::{Source, scratch};
 use crate::cli::output::{Output, plain};
-use crate::cli::snapshot::{snapshots, split};
+use crate::cli::snapshot::snapshots;
 use crate::exit::{ExitCode, Fault};
 use crate::node::restore::{Received, load};
 
@@ -43,6 +44,8 @@ pub(crate) struct Arguments {
 
 /// One of the two states.
 struct State {
+    /// Where it was read.
+    source: String,
     view: View,
     /// Timeouts in milliseconds.
     sessions: BTreeMap<i64, i32>,
@@ -57,8 +60,13 @@ type Change = (&'static str, Value, Value);
 /// # Errors
 /// If one of the two cannot be read, or is damaged.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
-    let (before, after) = (arguments.open(&arguments.before)?, arguments.open(&arguments.after)?);
+    let open = |name, path| {
+        arguments.open(path).map_err(|fault| Fault { sentence: format!("{name}: {}", fault.sentence), ..fault })
+    };
+    let (before, after) = (open("A", &arguments.before)?, open("B", &arguments.after)?);
     let mut printer = Printer { out: Output::new(), is_json: arguments.json, counts: BTreeMap::new(), fault: None };
+    printer.state("A", &before)?;
+    printer.state("B", &after)?;
     before.view.walk(path::ROOT, |path, node| {
         match after.view.get(path) {
             None => printer.print("deleted", "path", path, &[]),
@@ -83,35 +91,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
 
 impl Arguments {
     fn open(&self, path: &Path) -> Result<State, Fault> {
+        let source = path.display().to_string();
         if path.is_dir() {
             let disk = MmapDisk::open_read_only(path)?;
             let newest = snapshots(path)?.into_iter().next().ok_or_else(|| {
-                let sentence = format!("{}: it has no snapshot; make a backup of it", path.display());
+                let sentence = format!("{source}: it has no snapshot; make a backup of it");
                 Fault::new(ExitCode::StorageUnavailable, sentence)
             })?;
-            return Ok(State::of(&load(&disk, &newest)?, None));
+            let source = format!("{source}/{newest}, without the log behind it");
+            return Ok(State::of(source, &load(&disk, &newest)?, None));
         }
-        if path.is_file() {
-            // A snapshot lies in a data directory, and a backup elsewhere.
-            let (directory, names) = split(path)?;
-            let name = names.into_iter().next().unwrap_or_default();
-            let disk = MmapDisk::open_read_only(&directory).ok();
-            let is_backup =
-                |disk: &MmapDisk| matches!(SnapshotFile::open(disk, &name), Err(SnapshotError::NotASnapshot { .. }));
-            if let Some(disk) = disk.filter(|disk| !is_backup(disk)) {
-                return Ok(State::of(&load(&disk, &name)?, None));
-            }
-        }
-        let (source, scratch) = (Source::new(path, self.identity.as_deref()), scratch()?);
-        let received = Received::in_scratch(scratch.path(), source.open()?, &source.keys()?, &mut |_, _| {});
-        Ok(State::of(&received.map_err(|fault| source.named(fault))?.loaded, Some(scratch)))
+        let scratch = scratch()?;
+        let is_snapshot = |name: &&str| name.starts_with("image-") && name.ends_with(".img");
+        let name = path.file_name().and_then(|name| name.to_str()).filter(is_snapshot);
+        let loaded = if let Some(name) = name {
+            let disk = MmapDisk::open(scratch.path(), SyncRecipe::default())?;
+            fs::copy(path, scratch.path().join(name)).map_err(|error| {
+                Fault::new(ExitCode::StorageUnavailable, format!("{source}: cannot be copied to TMPDIR: {error}"))
+            })?;
+            load(&disk, name)?
+        } else {
+            let backup = Source::new(path, self.identity.as_deref());
+            let received = Received::in_scratch(scratch.path(), backup.open()?, &backup.keys()?, &mut |_, _| {});
+            received.map_err(|fault| backup.named(fault))?.loaded
+        };
+        Ok(State::of(source, &loaded, Some(scratch)))
     }
 }
 
 impl State {
-    fn of(loaded: &LoadedSnapshot, scratch: Option<TempDir>) -> State {
+    fn of(source: String, loaded: &LoadedSnapshot, scratch: Option<TempDir>) -> State {
         let sessions = loaded.snapshot.sessions().map(|session| (session.id.0, session.timeout_ms)).collect();
-        State { view: View::new(loaded.snapshot.clone()), sessions, _scratch: scratch }
+        State { source, view: View::new(loaded.snapshot.clone()), sessions, _scratch: scratch }
     }
 }
 
@@ -121,7 +132,7 @@ fn changes(before: &NodeRef<'_>, after: &NodeRef<'_>, data_only: bool) -> Vec<Ch
         changes.push(("bytes", json!(before.data_len()), json!(after.data_len())));
     }
     if before.acl() != after.acl() {
-        changes.push(("ACL entries", json!(before.acl().len()), json!(after.acl().len())));
+        changes.push(("acl_entries", json!(before.acl().len()), json!(after.acl().len())));
     }
     if data_only {
         return changes;
@@ -157,12 +168,23 @@ impl Printer {
         *self.counts.entry(what).or_default() += 1;
     }
 
+    fn state(&mut self, name: &str, state: &State) -> Result<(), Fault> {
+        let (zxid, source) = (state.view.zxid(), &state.source);
+        let line = if self.is_json {
+            json!({"kind": "state", "state": name, "zxid": zxid.to_string(), "source": source}).to_string()
+        } else {
+            format!("{name} is {source}, zxid {zxid}")
+        };
+        self.out.line(&line).map(drop)
+    }
+
     fn print(&mut self, what: &'static str, kind: &'static str, name: &str, changes: &[Change]) {
         self.count(what);
         let line = if self.is_json {
             let changes: Map<String, Value> =
                 changes.iter().map(|(name, one, two)| ((*name).to_owned(), json!([one, two]))).collect();
-            json!({"difference": what, kind: name, "changes": changes}).to_string()
+            let object = if kind == "path" { "znode" } else { kind };
+            json!({"kind": object, "difference": what, kind: name, "changes": changes}).to_string()
         } else {
             let sign = if what == "created" {
                 '+'
@@ -172,8 +194,11 @@ impl Printer {
                 '~'
             };
             let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let changes: Vec<String> =
-                changes.iter().map(|(name, one, two)| format!("{name} {} -> {}", shown(one), shown(two))).collect();
+            let change = |(name, one, two): &Change| match (shown(one), shown(two)) {
+                (one, two) if one == two => format!("other {name}, {one} as before"),
+                (one, two) => format!("{name} {one} -> {two}"),
+            };
+            let changes: Vec<String> = changes.iter().map(change).collect();
             let changes = if changes.is_empty() { String::new() } else { format!(" ({})", changes.join(", ")) };
             let kind = if kind == "path" { "" } else { "session " };
             format!("{sign} {kind}{}{changes}", plain(name))
@@ -206,7 +231,8 @@ impl Printer {
         let count = |what| self.counts.get(what).copied().unwrap_or_default();
         let (created, deleted, changed, equal) = (count("created"), count("deleted"), count("changed"), count("equal"));
         self.out.line(&if self.is_json {
-            json!({"created": created, "deleted": deleted, "changed": changed, "equal": equal}).to_string()
+            json!({"kind": "end", "created": created, "deleted": deleted, "changed": changed, "equal": equal})
+                .to_string()
         } else {
             format!("created {created}, deleted {deleted}, changed {changed}, equal {equal}")
         })?;

@@ -14,6 +14,7 @@ use crate::cli::backup_file::Source;
 use crate::cli::output::Output;
 use crate::cli::restore;
 use crate::data::damage::Damage;
+use crate::data::snapshots::Unusable;
 use crate::data::{owner, snapshots};
 use crate::exit::{ExitCode, Fault};
 
@@ -52,8 +53,12 @@ fn directory(path: &Path, out: &mut Output) -> Result<(), Fault> {
     for name in list_snapshots(&disk).map_err(unreadable)? {
         match snapshots::load(&disk, &name.file, threads, &AtomicU64::new(0)) {
             Ok(_) => out.line(&format!("snapshot      {}, zxid 0x{:x}", name.file, name.zxid))?,
-            Err(unusable) => {
-                faults.push(Fault::new(ExitCode::DataDamaged, unusable.to_string()));
+            Err(Unusable::Unread(fault)) => {
+                faults.push(fault);
+                out.line(&format!("snapshot      {}: not read", name.file))?
+            }
+            Err(Unusable::Damaged(damage)) => {
+                faults.push(Fault::new(ExitCode::DataDamaged, damage.to_string()));
                 out.line(&format!("snapshot      {}: DAMAGED", name.file))?
             }
         };

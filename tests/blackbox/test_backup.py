@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -232,13 +233,14 @@ def test_the_difference_of_two_states(server, tmp_path):
     first, second = tmp_path / "a.zst", tmp_path / "b.zst"
     server.start()
     with server.client() as client:
-        for path in ("/same", "/set", "/gone", "/acl"):
+        for path in ("/same", "/same size", "/set", "/gone", "/acl"):
             client.create(path, b"1")
     server.stop()
     backup("--data-dir", server.directory / "data", "--out", first)
     server.start()
     with server.client() as client:
         client.set("/set", b"22")
+        client.set("/same size", b"2")
         client.delete("/gone")
         client.create("/new", b"")
         client.set_acl("/acl", ((jute.READ, "world", "anyone"), (jute.ALL, "ip", "127.0.0.1")))
@@ -251,10 +253,13 @@ def test_the_difference_of_two_states(server, tmp_path):
             1,
             {
                 "~ /set (bytes 1 -> 2)",
+                "~ /same size (other bytes, 1 as before)",
                 "- /gone",
                 "+ /new",
-                "~ /acl (ACL entries 1 -> 2)",
-                "created 1, deleted 1, changed 2, equal 5",
+                "~ /acl (acl_entries 1 -> 2)",
+                f"A is {first}, zxid 0x100000006",
+                f"B is {second}, zxid 0x200000006",
+                "created 1, deleted 1, changed 3, equal 5",
             },
         ),
         done.stderr,
@@ -262,9 +267,18 @@ def test_the_difference_of_two_states(server, tmp_path):
     done = command("snapshot", "diff", first, second, "--json")
     found = [json.loads(line) for line in done.stdout.splitlines()]
     (changed,) = [line for line in found if line.get("path") == "/set"]
-    equal((changed["difference"], changed["changes"]["version"]), ("changed", [0, 1]))
-    equal(command("snapshot", "diff", second, server.directory / "data").returncode, 0, "the directory has a snapshot of all")
+    equal((changed["kind"], changed["difference"], changed["changes"]["version"]), ("znode", "changed", [0, 1]))
+    (session,) = [line for line in found if line["kind"] == "session"]
+    equal((session["difference"], found[-1]["kind"]), ("created", "end"))
     equal(command("snapshot", "diff", first, first).returncode, 0)
+    data = server.directory / "data"
+    done = command("snapshot", "diff", second, data)
+    equal((done.returncode, "without the log behind it" in done.stdout), (0, True), "the directory has a snapshot of all")
+    copy = shutil.copy(max(data.glob("image-*")), tmp_path)
+    equal(command("snapshot", "diff", second, copy).returncode, 0)
+    Path(copy).write_bytes(b"x" + Path(copy).read_bytes()[1:])
+    done = command("snapshot", "diff", second, copy)
+    equal((done.returncode, done.stderr.startswith("corral: B: ")), (6, True), done.stderr)
 
 
 def test_an_ensemble_is_restored(shards):
