@@ -74,10 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         made.map_err(|error| unwritable(&arguments.to, &error))?;
     }
     let archive = Archive::list(&arguments.to)?;
-    // Entries behind the last base are shipped once the chain before has all up to it.
-    let from = archive.chains.len().saturating_sub(2);
-    let is_complete = archive.chains.last().is_none_or(|last| last.has_entries());
-    let from = if is_complete { archive.chains.len().saturating_sub(1) } else { from };
+    // The chain before a base without entries may lack the last ones up to the base.
+    let open = if archive.chains.last().is_some_and(|last| !last.has_entries()) { 2 } else { 1 };
+    let from = archive.chains.len().saturating_sub(open);
     let mut shipper = Shipper { arguments, archive, from };
     shipper.round()?;
     if arguments.once {

@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let mut change = |state: &mut State| wanted.as_ref().map_or(Ok(()), |wanted| wanted.apply(state, &keys, &bar));
     let read = if arguments.dry_run {
         Received::in_scratch(scratch.path(), source.open()?, &keys, progress).and_then(|received| {
-            let mut state = State::of(&received.loaded)?;
+            let mut state = State::of(&received.head, &received.loaded)?;
             change(&mut state).map(|()| (received.head, state))
         })
     } else {
@@ -94,7 +94,7 @@ pub(super) fn verify(source: &Source, out: &mut Output) -> Result<(), Fault> {
     let received = read.map_err(|fault| source.named(fault))?;
     drop(bar);
     describe_head(out, &received.head)?;
-    describe(out, &received.head, &State::of(&received.loaded)?)
+    describe(out, &received.head, &State::of(&received.head, &received.loaded)?)
 }
 
 fn describe_head(out: &mut Output, head: &Head) -> Result<(), Fault> {

@@ -40,7 +40,7 @@ pub(crate) fn write(
     let new = NewData::begin(config, "restore on a participant")?;
     let disk = new.disk().clone();
     let Received { head, loaded, file } = Received::read(&disk, from, keys, progress)?;
-    let mut state = State::of(&loaded)?;
+    let mut state = State::of(&head, &loaded)?;
     change(&mut state)?;
     let written = new.write(state.freeze())?;
     if written != file {

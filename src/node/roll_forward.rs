@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 
 use bytes::Bytes;
 use corral_backup::entries::{self, Entry, Place};
+use corral_backup::envelope::Head;
 use corral_consensus::ConfChange;
 use corral_core::command::Batch;
 use corral_core::evaluate::StateMachine;
@@ -40,7 +41,7 @@ pub(crate) type Bodies<'b> = dyn FnMut(u64) -> Result<Option<Vec<u8>>, Fault> + 
 pub(crate) struct State {
     sequencer: Sequencer,
     term: u64,
-    /// Of the last entry. Unknown for the last one in the backup.
+    /// Of the last entry, if it is known.
     crc: Option<u32>,
     /// When the last entry was proposed, by its leader's clock. Unknown for those in the backup.
     pub(crate) time_ms: Option<i64>,
@@ -53,10 +54,11 @@ impl State {
     ///
     /// # Errors
     /// If the system has no entropy.
-    pub(crate) fn of(loaded: &LoadedSnapshot) -> Result<State, Fault> {
+    pub(crate) fn of(head: &Head, loaded: &LoadedSnapshot) -> Result<State, Fault> {
         let (machine, index, term) = state_machine(Some(loaded))?;
         let sequencer = Sequencer::new(SequencerConfig::default(), machine, index, term);
-        Ok(State { sequencer, term, crc: None, time_ms: None, entries: 0 })
+        let crc = Some(head.crc).filter(|crc| *crc != 0);
+        Ok(State { sequencer, term, crc, time_ms: None, entries: 0 })
     }
 
     pub(crate) fn machine(&self) -> &StateMachine {

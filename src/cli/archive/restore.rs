@@ -155,7 +155,8 @@ pub(in crate::cli) fn verify(archive: &Archive, keys: &Keys, out: &mut Output) -
     for chain in &archive.chains {
         let (source, scratch) = (Source::new(&archive.base(chain), None), scratch()?);
         let received = Received::in_scratch(scratch.path(), source.open()?, keys, &mut |_, _| {});
-        let base = State::of(&received.map_err(|fault| source.named(fault))?.loaded)?;
+        let received = received.map_err(|fault| source.named(fault))?;
+        let base = State::of(&received.head, &received.loaded)?;
         if let Some((former, mut state)) = before.take() {
             let joins = joins(archive, (former, &mut state), (chain, &base), with)?;
             finish(archive, (former, state), with, joins, out)?;
