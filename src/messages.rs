@@ -104,6 +104,8 @@ pub(crate) enum ToControl {
     Shed { percent: u8 },
     /// The counters of the connections to observers begin anew.
     ObserversReset,
+    /// The server is to stop.
+    Stop,
     /// A snapshot is to be written, if anything changed since the last one.
     SnapshotWanted,
     /// What a shard has to say to it.

@@ -4,8 +4,10 @@
 
 use std::fs::metadata;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::thread;
+use std::process::Command;
+use std::{env, io, thread};
 
 use clap::Args;
 use corral_storage::end_on_lost_page;
@@ -15,6 +17,7 @@ use crate::cli::names;
 use crate::cli::reload::Reload;
 use crate::config::{self, Config, Loaded, LogSettings, Override, Refused};
 use crate::control::Signals;
+use crate::data::staged;
 use crate::exit::{ExitCode, Fault};
 use crate::net::peers::setup;
 use crate::version::VERSION;
@@ -137,7 +140,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     if config.has_secrets() {
         preflight::forbid_core_dumps()?;
     }
-    node::run(config, &plan, peers_at, &signals)
+    let stopped = config.clone();
+    node::run(config, &plan, peers_at, &signals)?;
+    if staged::is_announced(&stopped) && !signals.is_to_stop() { start_again() } else { Ok(()) }
+}
+
+/// Starts this program again, in the same process.
+fn start_again() -> Result<(), Fault> {
+    let failed = |error: io::Error| {
+        Fault::new(
+            ExitCode::Internal,
+            format!("cannot start again: {error}; start the server, and it has the restored data"),
+        )
+    };
+    let program = env::current_exe().map_err(failed)?;
+    Err(failed(Command::new(program).args(env::args_os().skip(1)).exec()))
 }
 
 /// From here on SIGHUP has the configuration read again, and compared with this one.

@@ -515,7 +515,7 @@ sections! {
         /// without one, and `need` refuses them.
         client_auth: ClientAuth = ClientAuth::None, NONE, "";
         /// Allows the commands that change something: `connection_stat_reset`, `stat_reset`,
-        /// `observer_connection_stat_reset`, `set_trace_mask` and `shed_connections`. Each needs a proof: a token of `admin.token_file`, the
+        /// `observer_connection_stat_reset`, `set_trace_mask`, `shed_connections` and `restore`. Each needs a proof: a token of `admin.token_file`, the
         /// user of `security.super_digest`, or the certificate of `security.x509_super_user`.
         allow_changes: bool = false, NONE, "";
         /// File with tokens for `Authorization: Bearer TOKEN`, one a line, of 16 characters at least. Only its owner may

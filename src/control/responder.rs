@@ -78,6 +78,7 @@ impl Responder {
                     self.shards.iter().for_each(|shard| drop(shard.send(ToShard::Shed { percent })));
                 }
                 ToControl::SnapshotWanted => drop(self.consensus.send(corral_engine::Event::SnapshotRequested.into())),
+                ToControl::Stop => drop(self.consensus.send(corral_engine::Event::Stop.into())),
                 ToControl::ObserversReset => self.facts.reset_observers(),
                 ToControl::Piece { asker, .. } | ToControl::Sessions { asker, .. } if self.is_gone(asker) => {
                     self.ended(asker);

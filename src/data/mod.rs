@@ -11,3 +11,4 @@ pub(crate) mod owner;
 pub(crate) mod quarantine;
 pub(crate) mod remembered;
 pub(crate) mod snapshots;
+pub(crate) mod staged;

@@ -27,7 +27,7 @@ const ASIDE_BEFORE: &str = "damaged-before";
 const MARK: &str = "HEALING";
 /// Present while the snapshots here are of a state that is not to be trusted, although their checksums are right; holds
 /// why.
-const DISTRUSTED: &str = "DISTRUSTED";
+pub(super) const DISTRUSTED: &str = "DISTRUSTED";
 /// Of that file more is not read.
 const REASON_BYTES_MAX: u64 = 4096;
 

@@ -14,6 +14,7 @@ pub(crate) mod rescue;
 pub(crate) mod restore;
 pub(crate) mod roll_forward;
 mod shards;
+pub(crate) mod staging;
 
 use std::io;
 use std::net::SocketAddr;
@@ -175,8 +176,10 @@ pub(crate) fn run(
     signals: &Signals,
 ) -> Result<(), Fault> {
     let clock = Clock::start();
+    staging::put_in_place(&config)?;
     let (tls, sasl_users) = (ClientTls::configured(&config)?, users::configured(&config.security)?.map(Arc::new));
     let (admin_tls, admin) = (ClientTls::for_admin(&config)?, admin::Settings::configured(&config)?);
+    let admin = admin::Settings { stage: staging::stage_by(&config), ..admin };
     let sockets = Sockets::bind(&config)?;
     let (incarnation, nonce_key) = (u64::from_le_bytes(random()?), random()?);
     let threads = thread::available_parallelism().map_or(1, usize::from);

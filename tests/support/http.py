@@ -40,9 +40,9 @@ def reaches(url):
         return None
 
 
-def ask(url, method="GET", headers=None, context=None):
-    """The answer, whatever its status. A POST has an empty body."""
-    request = Request(url, data=b"" if method == "POST" else None, headers=headers or {}, method=method)
+def ask(url, method="GET", headers=None, context=None, body=b""):
+    """The answer, whatever its status."""
+    request = Request(url, data=body if method == "POST" else None, headers=headers or {}, method=method)
     try:
         with urlopen(request, timeout=LIMIT_S, context=context) as answer:
             return Answer(answer.status, answer.headers, answer.read())

@@ -15,6 +15,7 @@ use super::json::{Fields, object};
 /// Not in ZooKeeper 3.9. Their answers are made with their arguments.
 pub(super) const SHED: &str = "shed_connections";
 pub(super) const LOG_ENTRIES: &str = "log_entries";
+pub(super) const RESTORE: &str = "restore";
 
 /// A command.
 pub(super) struct Command {
@@ -36,8 +37,8 @@ pub(super) enum Kind {
     Changes,
     /// Sends all data.
     Reveals(Format),
-    /// This version does not have it.
-    Absent,
+    /// Replaces all data.
+    Restores,
 }
 
 /// How all data are sent.
@@ -65,10 +66,6 @@ const fn reveals(names: &'static [&'static str], format: Format) -> Command {
     Command { kind: Kind::Reveals(format), ..always(names, Srvr, nothing) }
 }
 
-const fn absent(names: &'static [&'static str]) -> Command {
-    Command { kind: Kind::Absent, ..always(names, FourLetter::Ruok, nothing) }
-}
-
 type Answer = fn(&mut Fields<'_>, &mut Gathered) -> Result<(), &'static str>;
 
 use FourLetter::{Conf, Cons, Crst, Dirs, Dump, Envi, Gtmk, Hash, Isro, Mntr, Ruok, Srst, Srvr, Stat, Stmk};
@@ -93,7 +90,7 @@ pub(super) const COMMANDS: &[Command] = &[
     always(&["monitor", "mntr"], Mntr, monitor),
     changes(&["observer_connection_stat_reset", "orst"], Ruok),
     shows(&["observers", "obsr"], Conf, observers),
-    absent(&["restore", "rest"]),
+    Command { kind: Kind::Restores, ..always(&[RESTORE, "rest"], Ruok, nothing) },
     shows(&["ruok"], Ruok, nothing),
     shows(&["server_stats", "srvr"], Srvr, server_stats),
     Command { needs_serving: false, fields: trace_mask, ..changes(&["set_trace_mask", "stmk"], Stmk) },

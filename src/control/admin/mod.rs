@@ -6,6 +6,7 @@
 mod commands;
 mod json;
 pub(crate) mod proof;
+pub(crate) mod restore;
 mod snapshot;
 mod top;
 
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
@@ -25,6 +27,7 @@ use tokio::sync::Semaphore;
 use self::commands::{COMMANDS, Command, Kind, LOG_ENTRIES, SHED, failed};
 use self::json::object;
 use self::proof::{Denied, Proofs};
+use self::restore::{Restores, Stage};
 use self::snapshot::{Snapshots, Source, Wanted};
 use super::http::{self, Client};
 use crate::config::Config;
@@ -49,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) log_dir: PathBuf,
     /// Id of this server.
     pub(crate) server: u8,
+    /// Restores a snapshot. Missing on a server of an ensemble.
+    pub(crate) stage: Option<Stage>,
 }
 
 impl Settings {
@@ -76,6 +81,7 @@ impl Settings {
             data_dir: config.server.data_dir.clone(),
             log_dir: config.server.log_dir.clone(),
             server: config.server.server_id,
+            stage: None,
         })
     }
 }
@@ -87,6 +93,7 @@ struct Admin {
     long: Arc<Semaphore>,
     denied: Mutex<Complaint>,
     snapshots: Snapshots,
+    restores: Restores,
 }
 
 /// The commands, metrics and probes.
@@ -96,7 +103,8 @@ pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>) -> R
     let Settings { data_dir, log_dir, server, .. } = &settings;
     let source = Source { data_dir: data_dir.clone(), log_dir: log_dir.clone(), server: *server };
     let snapshots = Snapshots::new(source);
-    let admin = Arc::new(Admin { settings, control: control.clone(), long, denied, snapshots });
+    let restores = Restores::new(settings.stage.clone(), &settings.data_dir);
+    let admin = Arc::new(Admin { settings, control: control.clone(), long, denied, snapshots, restores });
     Router::new()
         .route(&url, get(list))
         .route(&format!("{url}/"), get(list))
@@ -120,6 +128,7 @@ async fn command(
     Path(name): Path<String>,
     uri: Uri,
     headers: HeaderMap,
+    body: Body,
 ) -> Response {
     let Some(command) = Command::named(&name) else {
         return json(StatusCode::OK, failed(&name, &format!("Unknown command: {name}")));
@@ -138,10 +147,16 @@ async fn command(
         }
         Kind::Changes => admin.deny_change(command, &client, &headers),
         Kind::Reveals(_) => admin.deny(command, &client, &headers),
-        Kind::Absent => Some((StatusCode::SERVICE_UNAVAILABLE, "this version does not offer the command".to_owned())),
+        Kind::Restores if method != Method::POST => {
+            Some((StatusCode::METHOD_NOT_ALLOWED, "the command takes a snapshot; send POST".to_owned()))
+        }
+        Kind::Restores => admin.deny_change(command, &client, &headers),
     };
     if let Some((code, error)) = fault {
         return json(code, failed(command.name(), &error));
+    }
+    if command.kind == Kind::Restores {
+        return admin.restores.answer(&admin.control, &client, body).await;
     }
     if let Kind::Reveals(format) = command.kind {
         let streams = query(&uri, "streaming").is_none_or(|value| value.eq_ignore_ascii_case("true"));

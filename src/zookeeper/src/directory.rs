@@ -91,6 +91,40 @@ impl Report {
     }
 }
 
+/// Reads a snapshot without a log, as it is sent to the command `restore`: its last zxid is stored in it.
+///
+/// # Errors
+/// Damage with file and offset, or a sentence about a snapshot that is no state on its own.
+pub fn load_snapshot(file: &Path) -> Result<Loaded, SourceError> {
+    let Found { mut tree, mut digest, last, .. } = snapshot::read(file, &mut |_| {})?;
+    let last = last.ok_or_else(|| {
+        let sentence = "the snapshot does not hold its last zxid: take it with the command snapshot, of a server with \
+                        serializeLastProcessedZxid.enabled=true";
+        SourceError::Unfit(sentence.to_owned())
+    })?;
+    let mut report = Report { snapshot: Some(file.to_owned()), ..Report::default() };
+    tree.set_zxid(last);
+    compare_at(&mut digest, &tree, &mut report);
+    if report.differs || digest.is_some() {
+        let sentence =
+            "the znodes of the snapshot do not have the digest in it: it was taken while writes went on; take it again";
+        return Err(SourceError::Unfit(sentence.to_owned()));
+    }
+    complete(&mut tree, &mut report)?;
+    Ok(Loaded { tree, report })
+}
+
+/// Ends what a server would end at its start.
+fn complete(tree: &mut Tree, report: &mut Report) -> Result<(), SourceError> {
+    (report.ended_ephemerals, report.orphans) = tree.tidy();
+    tree.complete();
+    tree.count_quotas();
+    tree.without_acl().map_or(Ok(()), |path| {
+        let sentence = format!("the ACL of {:?} is neither in the snapshot nor in the log", &**path);
+        Err(SourceError::Unfit(sentence + ": transactions are missing"))
+    })
+}
+
 impl Source {
     /// Looks for the files. `directory` is ZooKeeper's `dataDir`, `log_directory` its `dataLogDir` if that is another one.
     /// Each may name `version-2` itself.
@@ -121,7 +155,7 @@ impl Source {
     /// Damage with file and offset, or a sentence about files that make up no state.
     pub fn load(&self, progress: &mut dyn FnMut(Progress)) -> Result<Loaded, SourceError> {
         let mut report = Report::default();
-        let Found { tree, digest, is_ours } = self.newest_snapshot(&mut report, progress)?;
+        let Found { tree, digest, is_ours, .. } = self.newest_snapshot(&mut report, progress)?;
         let begin = tree.zxid();
         let mut replay = Replay { logged: Zxid(0), tree, digest, report };
         for path in self.logs_behind(begin) {
@@ -141,13 +175,7 @@ impl Source {
                 tree.zxid()
             ));
         }
-        (report.ended_ephemerals, report.orphans) = tree.tidy();
-        tree.complete();
-        tree.count_quotas();
-        if let Some(path) = tree.without_acl() {
-            let sentence = format!("the ACL of {:?} is neither in the snapshot nor in the log", &**path);
-            return Err(SourceError::Unfit(sentence + ": transactions are missing"));
-        }
+        complete(&mut tree, &mut report)?;
         self.check_unchanged()?;
         Ok(Loaded { tree, report })
     }
@@ -173,7 +201,7 @@ impl Source {
         }
         let mut tree = Tree::default();
         tree.complete();
-        Ok(Found { tree, digest: None, is_ours: false })
+        Ok(Found { tree, digest: None, is_ours: false, last: None })
     }
 
     /// The last file that begins at or before the next transaction, and all behind it.

@@ -36,6 +36,8 @@ pub(crate) struct Found {
     pub(crate) digest: Option<DigestAt>,
     /// Whether corral wrote it: then no log belongs to it.
     pub(crate) is_ours: bool,
+    /// The last zxid, if it is stored in the file too.
+    pub(crate) last: Option<Zxid>,
 }
 
 /// Reads a snapshot into an empty tree. `progress` is given the number of bytes so far, decompressed.
@@ -54,8 +56,8 @@ pub(crate) fn read(file: &Path, progress: &mut dyn FnMut(u64)) -> Result<Found, 
     reader.acls()?;
     reader.znodes(progress)?;
     reader.seal()?;
-    let digest = reader.trailer()?;
-    Ok(Found { tree: reader.tree, digest, is_ours })
+    let (digest, last) = reader.trailer()?;
+    Ok(Found { tree: reader.tree, digest, is_ours, last })
 }
 
 struct SnapshotReader<R> {
@@ -168,7 +170,7 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     /// Digest and last zxid, which versions since 3.6 add. Each has a property of its own, and a seal.
-    fn trailer(&mut self) -> Result<Option<DigestAt>, SourceError> {
+    fn trailer(&mut self) -> Result<(Option<DigestAt>, Option<Zxid>), SourceError> {
         let offset = self.input.offset();
         let (tail, mut checksum) = self.part(|input| input.rest(TRAILER_BYTES_MAX))?;
         let mut rest = &tail[..];
@@ -178,13 +180,13 @@ impl<R: Read> SnapshotReader<R> {
             let digest = if version < 2 { reader.string().map(|_| 0)? } else { reader.i64()?.cast_unsigned() };
             Ok((zxid, version, digest))
         });
-        // The name of the file counts, as in ZooKeeper.
-        sealed(&mut rest, &mut checksum, Reader::i64);
+        let last = sealed(&mut rest, &mut checksum, Reader::i64).map(|zxid| Zxid(zxid.cast_unsigned()));
         if !rest.is_empty() {
             return Err(self.input.damaged(offset, "the end, which does not match its checksum,"));
         }
         let is_known = |version: i32| u32::try_from(version) == Ok(DIGEST_VERSION);
-        Ok(digest.filter(|(zxid, version, _)| zxid.0 > 0 && is_known(*version)).map(|(zxid, _, digest)| (zxid, digest)))
+        let digest = digest.filter(|(zxid, version, _)| zxid.0 > 0 && is_known(*version));
+        Ok((digest.map(|(zxid, _, digest)| (zxid, digest)), last))
     }
 }
 
