@@ -47,11 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     if arguments.security {
         return judge(&loaded);
     }
-    setup::check_files(&loaded.config)?;
-    ClientTls::configured(&loaded.config)?;
-    ClientTls::for_admin(&loaded.config)?;
-    admin::Settings::configured(&loaded.config)?;
-    users::configured(&loaded.config.security)?;
+    files(&loaded.config)?;
     let cpus = preflight::usable_cpus()?;
     let plan = loaded.core_plan(&cpus)?;
     let mut text = config::effective(&loaded);
@@ -63,6 +59,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         writeln!(text, "# warning: {warning}").expect("a String takes every write");
     }
     output::print(&text)
+}
+
+/// Reads the files that the configuration names, as `serve` reads them.
+///
+/// # Errors
+/// A `Config` fault for the first unusable file.
+pub(super) fn files(config: &Config) -> Result<(), Fault> {
+    setup::check_files(config)?;
+    ClientTls::configured(config)?;
+    ClientTls::for_admin(config)?;
+    admin::Settings::configured(config)?;
+    users::configured(&config.security).map(drop)
 }
 
 /// Prints the risks of a configuration.

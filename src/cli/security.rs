@@ -22,7 +22,7 @@ use crate::net::tls::clients::ClientTls;
 use crate::net::tls::{DAY_S, unix_time};
 
 /// A certificate should be valid for this many days more.
-const DAYS_LEFT_MIN: i64 = 30;
+pub(super) const DAYS_LEFT_MIN: i64 = 30;
 
 /// The risks of a configuration that `serve` accepts.
 ///
@@ -34,20 +34,40 @@ pub(crate) fn risks(loaded: &Loaded) -> Result<Vec<String>, Fault> {
     clients(config, &mut risks);
     files(loaded, &mut risks);
     root(&config.server.data_dir, &mut risks);
-    let (of_clients, of_servers) = (ClientTls::configured(config)?, setup::check_files(config)?);
-    let days_left = |expires: i64| (expires - unix_time()).div_euclid(DAY_S);
-    let soon = [
-        ("tls.key_store", of_clients.as_ref().and_then(|tls| tls.expires())),
-        ("ensemble.tls_cert", of_servers.as_ref().and_then(|tls| tls.expires())),
-    ];
-    for (key, days) in soon.into_iter().filter_map(|(key, expires)| Some((key, days_left(expires?)))) {
-        if (0..DAYS_LEFT_MIN).contains(&days) {
+    for Certificate { key, days_left, expired } in certificates(config)? {
+        if let Some(days) = days_left.filter(|days| (0..DAYS_LEFT_MIN).contains(days)) {
             risks.push(format!("{key}: the certificate expires in {days} days; renew it"));
         }
+        risks.extend(expired);
     }
-    risks.extend(of_clients.iter().flat_map(|tls| tls.expired()));
-    risks.extend(of_servers.iter().flat_map(|tls| tls.expired()));
     Ok(risks)
+}
+
+/// A certificate of the configuration.
+pub(super) struct Certificate {
+    pub(super) key: &'static str,
+    /// Days until the first of its chain expires.
+    pub(super) days_left: Option<i64>,
+    /// A sentence for it, and for its revocation list, if they have expired.
+    pub(super) expired: Vec<String>,
+}
+
+/// The certificates in use: for clients and administration, and for other servers.
+///
+/// # Errors
+/// When a file cannot be used.
+pub(super) fn certificates(config: &Config) -> Result<Vec<Certificate>, Fault> {
+    let of_clients =
+        ClientTls::configured(config)?.map_or_else(|| ClientTls::for_admin(config), |tls| Ok(Some(tls)))?;
+    let of_servers = setup::check_files(config)?;
+    let of = |key, expires: Option<i64>, expired| {
+        // In its last second it has expired.
+        let days_left = expires.map(|expires| (expires - unix_time() - 1).div_euclid(DAY_S));
+        Certificate { key, days_left, expired }
+    };
+    let of_clients = of_clients.map(|tls| of("tls.key_store", tls.expires(), tls.expired()));
+    let of_servers = of_servers.map(|tls| of("ensemble.tls_cert", tls.expires(), tls.expired()));
+    Ok(of_clients.into_iter().chain(of_servers).collect())
 }
 
 /// Whether hosts other than this one can connect.
@@ -124,7 +144,7 @@ fn root(data_dir: &Path, risks: &mut Vec<String>) {
 }
 
 /// Files that hold keys or passwords, and that others may read.
-fn files(loaded: &Loaded, risks: &mut Vec<String>) {
+pub(super) fn files(loaded: &Loaded, risks: &mut Vec<String>) {
     let Config { tls, ensemble, security, .. } = &loaded.config;
     let secrets: [(&str, &Secret); 6] = [
         ("security.super_digest", &security.super_digest),
