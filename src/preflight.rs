@@ -45,24 +45,41 @@ pub(crate) struct Host {
 /// # Errors
 /// The first thing that would keep the server from running.
 pub(crate) fn check(config: &Config, plan: &CorePlan) -> Result<Host, Fault> {
+    let (host, faults) = look(config, plan, raise);
+    faults.into_iter().next().map_or(Ok(host), Err)
+}
+
+/// As [`check`], and changes nothing: all faults and warnings, for a server that is started with the limits of this process.
+pub(crate) fn problems(config: &Config, plan: &CorePlan) -> (Vec<Fault>, Vec<String>) {
+    let (host, faults) = look(config, plan, |resource| getrlimit(resource).map_or(0, |(_, hard)| hard));
+    (faults, host.warnings)
+}
+
+/// The host, if there are no faults, and all faults. `limit` gives the limit that holds for a resource.
+fn look(config: &Config, plan: &CorePlan, limit: fn(Resource) -> rlim_t) -> (Host, Vec<Fault>) {
     let executors = plan.executors.len() as u64;
-    let mut warnings = Vec::new();
-    data_dir(&config.server.data_dir)?;
-    for directory in [&config.server.data_dir, &config.server.log_dir] {
-        writable(directory)?;
-    }
+    let mut faults: Vec<Fault> = data_dir(&config.server.data_dir).err().into_iter().collect();
+    faults.extend([&config.server.data_dir, &config.server.log_dir].iter().filter_map(|path| writable(path).err()));
     let needs = LockedMemory {
         executors,
         entries: plan.executors.iter().map(|executor| u64::from(executor.ring_depth)).sum(),
         io_memory_bytes: config.runtime.io_memory_bytes.into(),
     };
-    warnings.extend(memlock(raise(Resource::RLIMIT_MEMLOCK), needs, may_raise_hard_limits(&own_status()))?);
+    let mut host = Host { connections_max: 0, warnings: Vec::new() };
+    match memlock(limit(Resource::RLIMIT_MEMLOCK), needs, may_raise_hard_limits(&own_status())) {
+        Ok(warning) => host.warnings.extend(warning),
+        Err(fault) => faults.push(fault),
+    }
     let budget = DescriptorBudget::of(config, executors);
-    let (connections_max, warning) =
-        nofile(raise(Resource::RLIMIT_NOFILE), budget, config.limits.connections_max.into())?;
-    warnings.extend(warning);
-    io_uring()?;
-    Ok(Host { connections_max, warnings })
+    match nofile(limit(Resource::RLIMIT_NOFILE), budget, config.limits.connections_max.into()) {
+        Ok((connections_max, warning)) => {
+            host.connections_max = connections_max;
+            host.warnings.extend(warning);
+        }
+        Err(fault) => faults.push(fault),
+    }
+    faults.extend(io_uring().err());
+    (host, faults)
 }
 
 /// From here on neither a crash nor another process of the same user shows the memory of this process.
@@ -278,6 +295,17 @@ fn writable(path: &Path) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn to_look_for_problems_changes_no_limit() {
+        let limits = || {
+            [Resource::RLIMIT_MEMLOCK, Resource::RLIMIT_NOFILE].map(|limit| getrlimit(limit).expect("it is a limit"))
+        };
+        let (config, before) = (Config::default(), limits());
+        let plan = config.core_plan(&[0]).expect("one CPU suffices");
+        let _ = problems(&config, &plan);
+        assert_eq!(limits(), before);
+    }
 
     #[test]
     fn locked_memory() {

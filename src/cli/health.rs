@@ -73,14 +73,17 @@ fn judge(ready: &Answer, healthy: &Answer) -> (Health, String) {
 }
 
 /// The checks of a probe.
-struct Probe<'a> {
-    passed: Vec<&'a str>,
-    faults: Vec<&'a str>,
+pub(super) struct Probe<'a> {
+    pub(super) passed: Vec<&'a str>,
+    pub(super) faults: Vec<&'a str>,
 }
 
 impl Probe<'_> {
     /// The checks in an answer of the probe of this name.
-    fn of<'a>((status, text): &'a Answer, name: &str) -> Result<Probe<'a>, String> {
+    ///
+    /// # Errors
+    /// If it is no answer of the probe.
+    pub(super) fn of<'a>((status, text): &'a Answer, name: &str) -> Result<Probe<'a>, String> {
         let lines = |mark| text.lines().filter_map(move |line: &str| line.strip_prefix(mark));
         let passed: Vec<&str> = lines("[+]").filter_map(|line| line.strip_suffix(" ok")).collect();
         let mut faults: Vec<&str> = lines("[-]").collect();

@@ -6,12 +6,13 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
+use hyper::header::DATE;
 use hyper::{HeaderMap, Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -27,18 +28,38 @@ use crate::net::tls::outgoing;
 /// Of an answer.
 const BODY_BYTES_MAX: usize = 64 << 10;
 const PORT: u16 = 8080;
+/// The admin address of this host.
+pub(super) const LOCAL: &str = "127.0.0.1:8080";
 /// A large answer may have to be prepared.
 const PREPARED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Status and text.
 pub(super) type Answer = (u16, String);
 
+/// An answer with the times of both clocks.
+pub(super) struct TimedAnswer {
+    pub(super) answer: Answer,
+    /// The header `Date`, empty without one.
+    pub(super) date: String,
+    /// This host's clock before the request.
+    pub(super) sent: SystemTime,
+    /// This host's clock when the headers had come.
+    pub(super) received: SystemTime,
+}
+
 /// The server that is asked.
 #[derive(Args)]
 pub(super) struct Server {
     /// The server's admin address: HOST, HOST:PORT, or https://HOST:PORT
-    #[arg(default_value = "127.0.0.1:8080")]
+    #[arg(default_value = LOCAL)]
     server: String,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// How servers are asked.
+#[derive(Args)]
+pub(super) struct Connect {
     /// Seconds until a server that does not answer is unreachable
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -51,12 +72,40 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The server as HOST:PORT, and its answers to GETs of these paths, one after the other; or the reason why it does not answer.
+    /// As [`Connect::ask`], without the times.
     ///
     /// # Errors
     /// A `Config` fault if the arguments cannot be used.
     pub(super) fn ask(&self, paths: &[&str]) -> Result<(String, Result<Vec<Answer>, String>), Fault> {
-        let (target, tls) = self.target()?;
+        let (target, answers) = self.connect.ask(&self.server, paths)?;
+        Ok((target, answers.map(|answers| answers.into_iter().map(|timed| timed.answer).collect())))
+    }
+
+    /// Sends a GET with an `Authorization` header, and gives the answer to `take`: its headers, and then each part of its body. Another
+    /// status than 200 is an error, with the text of the body.
+    ///
+    /// # Errors
+    /// If the arguments cannot be used, the server does not answer, or sends nothing for the time-out, or `take` fails.
+    pub(super) fn fetch(&self, path: &str, authorization: &str, take: &mut Take<'_>) -> Result<(), Fault> {
+        let (target, tls) = self.connect.target(&self.server)?;
+        let (runtime, limit) = (runtime()?, Duration::from_secs(self.connect.timeout));
+        let fetched = runtime.block_on(fetch(&target, tls, (path, authorization), limit, take));
+        runtime.shutdown_background();
+        fetched
+    }
+}
+
+impl Connect {
+    /// The server as HOST:PORT, and its answers to GETs of these paths, one after the other; or the reason why it does not answer.
+    ///
+    /// # Errors
+    /// A `Config` fault if the arguments cannot be used.
+    pub(super) fn ask(
+        &self,
+        server: &str,
+        paths: &[&str],
+    ) -> Result<(String, Result<Vec<TimedAnswer>, String>), Fault> {
+        let (target, tls) = self.target(server)?;
         let (runtime, seconds) = (runtime()?, self.timeout);
         let all = async {
             let mut answers = Vec::new();
@@ -71,28 +120,15 @@ impl Server {
         Ok((target.shown(), answers.unwrap_or_else(|_| Err(format!("no answer within {seconds} s")))))
     }
 
-    /// Sends a GET with an `Authorization` header, and gives the answer to `take`: its headers, and then each part of its body. Another
-    /// status than 200 is an error, with the text of the body.
-    ///
-    /// # Errors
-    /// If the arguments cannot be used, the server does not answer, or sends nothing for the time-out, or `take` fails.
-    pub(super) fn fetch(&self, path: &str, authorization: &str, take: &mut Take<'_>) -> Result<(), Fault> {
-        let (target, tls) = self.target()?;
-        let (runtime, limit) = (runtime()?, Duration::from_secs(self.timeout));
-        let fetched = runtime.block_on(fetch(&target, tls, (path, authorization), limit, take));
-        runtime.shutdown_background();
-        fetched
-    }
-
-    fn target(&self) -> Result<(Target, Option<Arc<rustls::ClientConfig>>), Fault> {
+    fn target(&self, server: &str) -> Result<(Target, Option<Arc<rustls::ClientConfig>>), Fault> {
         let usage = |sentence: String| Fault::new(ExitCode::Config, sentence);
-        let target = Target::parse(&self.server).map_err(usage)?;
+        let target = Target::parse(server).map_err(usage)?;
         let tls = if target.is_https {
             let remedy = || "https needs --ca FILE, the authorities of the server's certificate".to_owned();
             let ca = self.ca.as_deref().ok_or_else(remedy).map_err(usage)?;
             Some(Arc::new(outgoing(ca, self.cert.as_deref()).map_err(usage)?))
         } else if self.ca.is_some() {
-            return Err(usage(format!("--ca is for https; give https://{}", self.server)));
+            return Err(usage(format!("--ca is for https; give https://{server}")));
         } else {
             None
         };
@@ -163,10 +199,13 @@ impl Target {
     }
 }
 
-async fn ask(target: &Target, tls: Option<Arc<rustls::ClientConfig>>, path: &str) -> Result<Answer, String> {
+async fn ask(target: &Target, tls: Option<Arc<rustls::ClientConfig>>, path: &str) -> Result<TimedAnswer, String> {
+    let sent = SystemTime::now();
     let response = respond(target, tls, (path, "")).await?;
-    let status = response.status().as_u16();
-    Ok((status, text(response.into_body()).await?))
+    let received = SystemTime::now();
+    let (status, date) = (response.status().as_u16(), response.headers().get(DATE));
+    let date = date.and_then(|date| date.to_str().ok()).unwrap_or_default().to_owned();
+    Ok(TimedAnswer { answer: (status, text(response.into_body()).await?), date, sent, received })
 }
 
 async fn text(body: Incoming) -> Result<String, String> {

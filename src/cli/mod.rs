@@ -9,6 +9,7 @@ mod backup_file;
 mod bench;
 mod check_config;
 mod client;
+mod doctor;
 mod export;
 mod health;
 mod http;
@@ -60,6 +61,7 @@ Next:
   corral serve --config corral.toml              serve with it
   corral serve --help                            flags that override the file
   corral health                                  check a running server
+  corral doctor                                  find faults, with a remedy for each
   corral bench --op mix                          measure a running server
 ";
 
@@ -88,6 +90,22 @@ Examples:
   corral health                                         the server of this host
   corral health 10.0.0.1:8080                           another one
   corral health https://10.0.0.1:8080 --ca ca.pem       over TLS";
+
+const DOCTOR_EXAMPLES: &str = "\
+Nothing is changed. Each finding has a command or a page, which is in the repository.
+
+Exit codes, as those of plugins for Nagios:
+  0  no findings
+  1  the worst finding is a WARNING
+  2  the worst finding is CRITICAL
+  3  nothing could be examined
+
+Examples:
+  corral doctor                                         the server of this host
+  corral doctor 10.0.0.1:8080 10.0.0.2:8080 10.0.0.3:8080
+  corral doctor /var/lib/corral                         a data directory, also of a stopped server
+  corral doctor --config /etc/corral/corral.toml        this host and the directories of its server
+  corral doctor --json | jq .findings                   for a script";
 
 const TOP_EXAMPLES: &str = "\
 Each server shows its own clients, over its last two seconds: addresses, sessions with their addresses, and
@@ -225,6 +243,9 @@ enum Command {
     /// Ask a running server for its health; print one line
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(health::Arguments),
+    /// Examine servers, data directories and this host, and name for each finding the command to run
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(doctor::Arguments),
     /// Show the clients and paths that load a running server most
     #[command(after_help = TOP_EXAMPLES)]
     Top(top::Arguments),
@@ -349,6 +370,7 @@ pub(crate) fn run() -> Result<u8, Fault> {
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match arguments.command {
         Command::Health(arguments) => return health::run(&arguments),
+        Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),

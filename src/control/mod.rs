@@ -7,7 +7,7 @@ mod prometheus;
 mod responder;
 pub(crate) mod service;
 mod signals;
-mod space;
+pub(crate) mod space;
 
 use std::io;
 

@@ -70,7 +70,11 @@ pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
     Err(Fault::new(ExitCode::DataDirForeign, sentence))
 }
 
-fn is_unfinished(disk: &MmapDisk) -> Result<bool, Fault> {
+/// Whether an import or restore into the directory ended half-way.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn is_unfinished(disk: &MmapDisk) -> Result<bool, Fault> {
     Ok(read(disk)?.is_some_and(|text| text.starts_with(UNFINISHED)))
 }
 
@@ -89,7 +93,11 @@ pub(crate) fn check_new(config: &Config) -> Result<(), Fault> {
     if is_begun { Ok(()) } else { check_empty(log_dir) }
 }
 
-fn check_empty(directory: &Path) -> Result<(), Fault> {
+/// Checks that the directory, as far as it can be listed, holds nothing but the files of an empty one.
+///
+/// # Errors
+/// When it holds others.
+pub(crate) fn check_empty(directory: &Path) -> Result<(), Fault> {
     let names = fs::read_dir(directory).into_iter().flatten();
     let mut names: Vec<String> = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     names.sort_unstable();
@@ -154,7 +162,11 @@ pub(crate) fn take(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
     })
 }
 
-fn read(disk: &MmapDisk) -> Result<Option<String>, Fault> {
+/// The content of the file, if there is one.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn read(disk: &MmapDisk) -> Result<Option<String>, Fault> {
     let mut bytes = Vec::new();
     let read = File::open(disk.path().join(NAME)).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes));
     match read {

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::exit::{ExitCode, Fault};
 
 /// Where the damaged files are put.
-const ASIDE: &str = "damaged";
+pub(crate) const ASIDE: &str = "damaged";
 /// Where those of the time before are; still earlier ones are removed.
 const ASIDE_BEFORE: &str = "damaged-before";
 /// Present while this server waits for another one's snapshot.
