@@ -6,7 +6,7 @@ pub(super) mod restore;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,9 +22,9 @@ use indicatif::{HumanBytes, ProgressBar};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::cli::archive::files::Archive;
+use crate::cli::archive::files::{Archive, holds_data};
 use crate::cli::backup::{public_key, receive};
-use crate::cli::backup_file::{NewBackup, extension, object, unwritable};
+use crate::cli::backup_file::{NewBackup, STANDARD, extension, object, unwritable};
 use crate::cli::http::{Part, Server, bearer};
 use crate::cli::output::{self, print_fault};
 use crate::cli::time::utc;
@@ -69,6 +69,11 @@ pub(crate) struct Arguments {
 /// If the first look fails, or the last one. Those between are tried again.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let stops = stops()?;
+    if arguments.to == Path::new(STANDARD) || holds_data(&arguments.to) {
+        let sentence =
+            format!("{}: an archive is a directory of its own, or s3://BUCKET/PREFIX", arguments.to.display());
+        return Err(Fault::new(ExitCode::Config, sentence));
+    }
     if object(&arguments.to).is_none() {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&arguments.to);
         made.map_err(|error| unwritable(&arguments.to, &error))?;
@@ -169,7 +174,7 @@ impl Shipper<'_> {
     fn ship_base(&mut self, authorization: &str) -> Result<(), Fault> {
         let Self { arguments, archive, .. } = self;
         let (extension, mut path) = (extension(!arguments.encrypt.is_empty()), PathBuf::new());
-        let command = format!("{}/backup", arguments.command_url);
+        let command = format!("{}/backup", arguments.command_url.trim_end_matches('/'));
         let count = archive.chains.len();
         let received = receive(&arguments.server, (&command, authorization), &ProgressBar::hidden(), &mut |head| {
             path = archive.begin(head, extension).map_err(|error| unwritable(&arguments.to, &error))?;
@@ -177,13 +182,14 @@ impl Shipper<'_> {
         });
         let finished = received.and_then(|(head, out)| out.finish(&head).map(|_| head));
         let head = finished.inspect_err(|_| archive.chains.truncate(count))?;
-        output::print(&format!("{}: base, zxid 0x{:x}, {}\n", path.display(), head.zxid, HumanBytes(head.bytes)))
+        let name = archive.chains.last().map_or("", |chain| &chain.name);
+        output::print(&format!("{name}: base, zxid 0x{:x}, {}\n", head.zxid, HumanBytes(head.bytes)))
     }
 
     /// Ships the next entries of a chain.
     fn ship(&mut self, chain: usize, authorization: &str) -> Result<Found, Fault> {
         let (head, body) = self.fetch(self.archive.chains[chain].end(), authorization)?;
-        if body.is_empty() {
+        if body.is_empty() || !self.archive.has_base(&self.archive.chains[chain]) {
             return Ok(Found::Gap);
         }
         let (before, entries) = entries::decode(&body).map_err(|error| not_whole(&error))?;
@@ -203,14 +209,14 @@ impl Shipper<'_> {
             out.finish(&head)
         });
         written.inspect_err(|_| self.archive.chains[chain].forget_last())?;
-        let (count, time) = (entries.len(), utc(time));
-        output::print(&format!("{}: {count} entries to zxid 0x{zxid:x} of {time}\n", path.display()))?;
+        let (name, count, time) = (&self.archive.chains[chain].name, entries.len(), utc(time));
+        output::print(&format!("{name}: {count} entries to zxid 0x{zxid:x} of {time}\n"))?;
         Ok(if entries::is_full(&entries) { Found::Some } else { Found::All })
     }
 
     /// The committed entries behind the one with this index.
     fn fetch(&self, index: u64, authorization: &str) -> Result<(Head, Vec<u8>), Fault> {
-        let path = format!("{}/log_entries?after={index}", self.arguments.command_url);
+        let path = format!("{}/log_entries?after={index}", self.arguments.command_url.trim_end_matches('/'));
         let (mut parser, mut body) = (Parser::default(), Vec::new());
         self.arguments.server.fetch(&path, authorization, &mut |part| {
             let Part::Body(bytes) = part else { return Ok(()) };

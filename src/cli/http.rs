@@ -22,6 +22,7 @@ use tokio::runtime;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::cli::output::plain;
 use crate::exit::{ExitCode, Fault};
 use crate::net::tls::outgoing;
 
@@ -227,8 +228,8 @@ async fn fetch(
     let silent = |_| failed(format!("nothing came for {} s", limit.as_secs()));
     let status = response.status().as_u16();
     if status != 200 {
-        let text = text(response.into_body()).await.map_err(failed)?;
-        return Err(failed(format!("status {status}: {}", refusal(status, &text))));
+        let text = timeout(limit, text(response.into_body())).await.map_err(silent)?.map_err(failed)?;
+        return Err(failed(format!("status {status}: {}", plain(&refusal(status, &text)))));
     }
     take(Part::Headers(response.headers()))?;
     let mut body = response.into_body();

@@ -15,13 +15,13 @@ pub(super) struct NewFile {
 }
 
 impl NewFile {
-    /// Begins a file beside its later name.
+    /// Begins a file beside its later name. Another process that writes the same has a file of its own.
     ///
     /// # Errors
     /// Those of the system.
     pub(super) fn create(name: &Path) -> io::Result<NewFile> {
         let mut unfinished = name.as_os_str().to_owned();
-        unfinished.push(UNFINISHED);
+        unfinished.push(format!(".{}{UNFINISHED}", std::process::id()));
         NewFile::create_as(unfinished.into())
     }
 

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let mut out = Output::new();
     let config = arguments.target.load()?;
     let archive = Archive::find(arguments.source.path())?;
-    let wanted = match &archive {
+    let mut wanted = match &archive {
         Some(archive) => Some(Wanted::choose(archive, &arguments.moment)?),
         None if arguments.moment.is_given() => {
             let sentence = format!(
@@ -54,11 +54,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let source = base.as_ref().unwrap_or(&arguments.source);
     let (keys, bar, scratch) = (source.keys()?, bar(), scratch()?);
     let progress = &mut |head: &Head, bytes| show(&bar, head, bytes);
-    let mut change = |state: &mut State| wanted.as_ref().map_or(Ok(()), |wanted| wanted.apply(state, &keys, &bar));
+    let mut change = |head: &Head, state: &mut State| match &mut wanted {
+        Some(wanted) => wanted.apply(head, state, &keys, &bar),
+        None => Ok(()),
+    };
     let read = if arguments.dry_run {
         Received::in_scratch(scratch.path(), source.open()?, &keys, progress).and_then(|received| {
             let mut state = State::of(&received.head, &received.loaded)?;
-            change(&mut state).map(|()| (received.head, state))
+            change(&received.head, &mut state).map(|()| (received.head, state))
         })
     } else {
         restore::write(&config, source.open()?, &keys, &mut change, progress)

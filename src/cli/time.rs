@@ -2,11 +2,13 @@
 
 use time::{Date, Month, PlainDateTime, Time, UtcDateTime};
 
-/// Form of a time. Its end may be missing, behind the day.
+/// Form of a time.
 const FORM: &str = "0000-01-01T00:00:00.000";
-const DAY_CHARS: usize = 10;
+/// A time may end behind the day, the minute, the second, or the millisecond.
+const CHARS: [usize; 4] = [10, 16, 19, 23];
 /// Of a time in a file name.
 const SECOND_CHARS: usize = "20261127T111403".len();
+const MILLISECOND_CHARS: usize = "20261127T111403.909".len();
 
 /// Milliseconds since 1970 as RFC 3339 has them.
 pub(super) fn utc(ms: i64) -> String {
@@ -20,8 +22,17 @@ pub(super) fn utc(ms: i64) -> String {
 
 /// As a part of a file name, `20261127T111403Z`.
 pub(super) fn in_name(ms: i64) -> String {
+    compact(ms, SECOND_CHARS)
+}
+
+/// As a part of a file name, `20261127T111403.909Z`.
+pub(super) fn in_name_exactly(ms: i64) -> String {
+    compact(ms, MILLISECOND_CHARS)
+}
+
+fn compact(ms: i64, chars: usize) -> String {
     let mut text = utc(ms).replace(['-', ':'], "");
-    text.truncate(SECOND_CHARS);
+    text.truncate(chars);
     text + "Z"
 }
 
@@ -30,7 +41,7 @@ pub(super) fn parse(text: &str) -> Result<i64, String> {
     let wrong = || "give a time in UTC, such as 2026-11-24T02:49:48".to_owned();
     let text = text.strip_suffix('Z').unwrap_or(text).replace(' ', "T");
     let fits = |(one, form): (char, char)| if form.is_ascii_digit() { one.is_ascii_digit() } else { one == form };
-    if !(DAY_CHARS..=FORM.len()).contains(&text.len()) || !text.chars().zip(FORM.chars()).all(fits) {
+    if !CHARS.contains(&text.len()) || !text.chars().zip(FORM.chars()).all(fits) {
         return Err(wrong());
     }
     let whole = text.clone() + &FORM[text.len()..];
@@ -64,8 +75,17 @@ mod tests {
             assert_eq!(parse(text), Ok(ms), "{text}");
         }
         assert_eq!((utc(at).as_str(), in_name(at).as_str()), ("2026-11-24T02:49:48.877Z", "20261124T024948Z"));
-        for wrong in ["", "2026", "yesterday", "2026/11/24", "2026-13-24", "2026-11-24T02:49:48.8777", "2026-11-24+01"]
-        {
+        for wrong in [
+            "",
+            "2026",
+            "yesterday",
+            "2026/11/24",
+            "2026-13-24",
+            "2026-11-24T02:49:48.8777",
+            "2026-11-24+01",
+            "2026-11-24T2",
+            "2026-11-24T02:49:",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let (mut out, path) = (Output::new(), arguments.source.path());
     if let Some(archive) = Archive::find(path)? {
-        archive::restore::verify(&archive, &arguments.source.keys()?, &mut out)?;
+        archive::restore::verify(&archive, &arguments.source, &mut out)?;
     } else if path.is_dir() {
         directory(path, &mut out)?
     } else {

@@ -93,7 +93,7 @@ fn begin(disk: &MmapDisk, head: &Head) -> Result<SnapshotReceiver<MmapDisk>, Unt
 ///
 /// # Errors
 /// If they are damaged, or something else.
-pub(crate) fn read_entries(from: impl Read, keys: &Keys) -> Result<Vec<u8>, Fault> {
+pub(crate) fn read_entries(from: impl Read, keys: &Keys) -> Result<(Head, Vec<u8>), Fault> {
     let mut body = Vec::new();
     let head = envelope::read(unpack(from, keys).map_err(fault)?, &mut |head, piece| {
         if head.content == Content::Snapshot || head.bytes > ENTRIES_BYTES_MAX {
@@ -102,7 +102,7 @@ pub(crate) fn read_entries(from: impl Read, keys: &Keys) -> Result<Vec<u8>, Faul
         body.extend_from_slice(piece);
         Ok(())
     });
-    head.map_err(|Untaken(fault)| fault).map(|_| body)
+    head.map_err(|Untaken(fault)| fault).map(|head| (head, body))
 }
 
 /// Why the body of an envelope was not taken.

@@ -19,7 +19,7 @@ use crate::node::import::NewData;
 use crate::node::roll_forward::State;
 
 /// Changes the state of a backup before it is written.
-pub(crate) type Change<'c> = dyn FnMut(&mut State) -> Result<(), Fault> + 'c;
+pub(crate) type Change<'c> = dyn FnMut(&Head, &mut State) -> Result<(), Fault> + 'c;
 
 /// Is told the head, and bytes of the snapshot so far.
 pub(crate) type Progress<'p> = dyn FnMut(&Head, u64) + 'p;
@@ -41,7 +41,7 @@ pub(crate) fn write(
     let disk = new.disk().clone();
     let Received { head, loaded, file } = Received::read(&disk, from, keys, progress)?;
     let mut state = State::of(&head, &loaded)?;
-    change(&mut state)?;
+    change(&head, &mut state)?;
     let written = new.write(state.freeze())?;
     if written != file {
         disk.remove(&file)

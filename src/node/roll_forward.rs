@@ -34,8 +34,8 @@ pub(crate) enum Until {
     Index(u64),
 }
 
-/// Gives a body of entries that holds the one with this index, if there is one.
-pub(crate) type Bodies<'b> = dyn FnMut(u64) -> Result<Option<Vec<u8>>, Fault> + 'b;
+/// Gives entries with the one of this index, if there are any.
+pub(crate) type Parts<'p> = dyn FnMut(u64) -> Result<Option<(Head, Vec<u8>)>, Fault> + 'p;
 
 /// The state of a backup, with entries applied to it.
 pub(crate) struct State {
@@ -43,6 +43,8 @@ pub(crate) struct State {
     term: u64,
     /// Of the last entry, if it is known.
     crc: Option<u32>,
+    /// Of the log behind the backup. 0 if it is unknown.
+    salt: u32,
     /// When the last entry was proposed, by its leader's clock. Unknown for those in the backup.
     pub(crate) time_ms: Option<i64>,
     /// Entries that were applied to the backup.
@@ -58,7 +60,7 @@ impl State {
         let (machine, index, term) = state_machine(Some(loaded))?;
         let sequencer = Sequencer::new(SequencerConfig::default(), machine, index, term);
         let crc = Some(head.crc).filter(|crc| *crc != 0);
-        Ok(State { sequencer, term, crc, time_ms: None, entries: 0 })
+        Ok(State { sequencer, term, crc, salt: head.salt, time_ms: None, entries: 0 })
     }
 
     pub(crate) fn machine(&self) -> &StateMachine {
@@ -89,14 +91,18 @@ impl State {
     /// Applies entries. Whether the wanted place was reached, and not only the end of the entries.
     ///
     /// # Errors
-    /// If entries are damaged, or do not belong to this state. Those of `bodies`.
-    pub(crate) fn roll_forward(&mut self, until: Until, bodies: &mut Bodies<'_>) -> Result<bool, Fault> {
+    /// If entries are damaged, or do not belong to this state. Those of `parts`.
+    pub(crate) fn roll_forward(&mut self, until: Until, parts: &mut Parts<'_>) -> Result<bool, Fault> {
         loop {
             if self.is_at(until) {
                 return Ok(true);
             }
             let next = self.sequencer.index() + 1;
-            let Some(body) = bodies(next)? else { return Ok(false) };
+            let Some((head, body)) = parts(next)? else { return Ok(false) };
+            // An entry without content may be of any log.
+            if self.crc.is_none() && self.salt != 0 && head.salt != self.salt {
+                return Err(damaged(format!("entry {next} is of another log than its base")));
+            }
             let (before, entries) = entries::decode(&body).map_err(backups::fault)?;
             let mut is_joined = self.joins(before)?;
             for entry in entries {

@@ -134,6 +134,55 @@ def test_it_goes_on_and_begins_again_with_another_history(server, tmp_path, shar
     equal(command("verify", to).returncode, 0)
 
 
+def test_histories_are_not_mixed(server, tmp_path, shards):
+    """Two restores of one backup give logs with the same indices and zxids. The newest history counts."""
+    (address, token), to, data = admin(server, tmp_path), tmp_path / "archive", server.directory / "data"
+    server.start()
+    with server.client() as client:
+        client.create("/before")
+    archive(address, token, to)
+    server.stop()
+    backup, zxids = tmp_path / "backup", []
+    equal(command("backup", "--data-dir", data, "--out", backup).returncode, 0)
+    for name in ("/one", "/two"):
+        shutil.rmtree(data)
+        equal(command("restore", backup, "--data-dir", data).returncode, 0)
+        server.start()
+        archive(address, token, to)
+        with server.client() as client:
+            client.create(name)
+            zxids.append(client.zxid)
+        archive(address, token, to)
+        server.stop()
+    _, one, two = chains(to)
+    equal(zxids[0], zxids[1])
+    equal(restored(to, shards, "--to-zxid", hex(zxids[0])), {"/before", "/two"})
+    equal(restored(one, shards, "--to-zxid", hex(zxids[0])), {"/before", "/one"})
+    (log,) = one.glob("log-*")
+    log.unlink()
+    (other,) = two.glob("log-*")
+    shutil.copy(other, one)
+    done = command("verify", to)
+    equal((done.returncode, "another log" in done.stderr), (6, True), done.stdout + done.stderr)
+
+
+def test_a_deleted_chain_is_followed_by_a_base(server, tmp_path):
+    (address, token), to = admin(server, tmp_path), tmp_path / "archive"
+    server.start()
+    running = subprocess.Popen([binary(), "archive", address, "--token-file", token, "--to", to, "--every", "1"])
+    for name in ("/a", "/b"):
+        wait_until(lambda: list(to.glob("*/base-*.zst")), "there is a base")
+        shutil.rmtree(chains(to)[0])
+        with server.client() as client:
+            client.create(name)
+    wait_until(lambda: list(to.glob("*/base-*.zst")), "there is a base again")
+    running.send_signal(signal.SIGTERM)
+    equal(running.wait(), 0)
+    equal(command("verify", to).returncode, 0)
+    done = command("archive", address, "--token-file", token, "--to", server.directory / "data", "--once")
+    equal((done.returncode, "of its own" in done.stderr), (3, True), done.stderr)
+
+
 def test_a_time(server, tmp_path, shards):
     (address, token), to, history = admin(server, tmp_path), tmp_path / "archive", History()
     server.start()
@@ -171,12 +220,18 @@ def test_damage_and_gaps_are_found(server, tmp_path):
         file.write_bytes(content)
     logs[1].rename(tmp_path / "away")
     done = command("restore", to, "--to-zxid", hex(history.zxids[-1]), "--dry-run")
-    equal((done.returncode, "ends before, with zxid" in done.stderr), (3, True), done.stderr)
+    equal((done.returncode, "lacks the entries" in done.stderr), (6, True), done.stderr)
+    equal((command("verify", to).returncode, command("restore", to, "--dry-run").returncode), (6, 6))
+    equal(command("restore", to, "--to-zxid", hex(history.zxids[12]), "--dry-run").returncode, 0)
     # A copy of another file in its place.
     shutil.copy(logs[0], logs[1])
     equal(command("verify", to).returncode, 6)
     shutil.copy(tmp_path / "away", logs[1])
+    done = command("restore", to, "--to-zxid", hex(history.zxids[-1] + 1), "--dry-run")
+    equal((done.returncode, "ends before, with zxid" in done.stderr), (3, True), done.stderr)
     equal(command("restore", to, "--data-dir", tmp_path / "new").returncode, 0)
+    chains(to)[0].rename(to / (chains(to)[0].name[:-1] + "f"))
+    equal((command("verify", to).returncode, command("restore", to, "--dry-run").returncode), (6, 6))
 
 
 def test_encrypted_in_an_object_store(server, tmp_path, shards, monkeypatch):

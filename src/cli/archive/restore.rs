@@ -1,11 +1,12 @@
 //! Reading an archive: the state of a moment, and whether everything is whole.
 
 use clap::Args;
+use corral_backup::entries::{self, Place};
 use corral_backup::envelope::Head;
 use corral_backup::pack::Keys;
 use indicatif::{ProgressBar, ProgressFinish};
 
-use crate::cli::archive::files::{Archive, Chain};
+use crate::cli::archive::files::{Archive, Chain, Entries};
 use crate::cli::backup_file::{Source, scratch};
 use crate::cli::log::filter::hex;
 use crate::cli::output::Output;
@@ -48,6 +49,8 @@ pub(in crate::cli) struct Wanted<'a> {
     /// The chain that follows.
     next: Option<&'a Chain>,
     until: Until,
+    /// The moment is that of the last entry.
+    is_end: bool,
 }
 
 impl<'a> Wanted<'a> {
@@ -62,10 +65,10 @@ impl<'a> Wanted<'a> {
             Until::Time(time) => chain.time_ms <= time,
             Until::End | Until::Index(_) => true,
         };
-        // Histories may have the same zxids. A later one may have lower ones.
+        // Histories may have the same zxids. The newest one counts.
         let preference = |chain: &&Chain| match until {
-            Until::Zxid(zxid) => (chain.end_zxid() >= zxid, chain.zxid, chain.time_ms),
-            _ => (true, 0, chain.time_ms),
+            Until::Zxid(zxid) => (chain.end_zxid() >= zxid, chain.time_ms),
+            _ => (true, chain.time_ms),
         };
         let Some(chain) = archive.chains.iter().filter(fits).max_by_key(preference) else {
             let first = archive.chains.iter().min_by_key(|chain| chain.time_ms);
@@ -77,7 +80,7 @@ impl<'a> Wanted<'a> {
             ));
         };
         let next = archive.chains.iter().find(|next| next.time_ms > chain.time_ms);
-        Ok(Wanted { archive, chain, next, until })
+        Ok(Wanted { archive, chain, next, until, is_end: false })
     }
 
     /// The base, which is a backup.
@@ -85,16 +88,26 @@ impl<'a> Wanted<'a> {
         of.at(&self.archive.base(self.chain))
     }
 
-    /// Applies the entries up to the moment.
+    /// Applies the entries up to the moment, to a base with this head.
     ///
     /// # Errors
     /// If the archive does not have that moment, or is damaged.
-    pub(in crate::cli) fn apply(&self, state: &mut State, keys: &Keys, bar: &ProgressBar) -> Result<(), Fault> {
-        let is_reached = roll_forward(self.archive, self.chain, state, self.until, (keys, bar))?;
+    pub(in crate::cli) fn apply(
+        &mut self,
+        head: &Head,
+        state: &mut State,
+        keys: &Keys,
+        bar: &ProgressBar,
+    ) -> Result<(), Fault> {
+        check_base(self.chain, head)?;
+        if roll_forward(self.archive, self.chain, state, self.until, (keys, bar))? {
+            return Ok(());
+        }
+        check_gap(self.chain)?;
+        self.is_end = true;
         let end = format!("zxid 0x{:x}{}", state.zxid(), at(state));
         let missing = |what: String| Err(Fault::new(ExitCode::Config, what));
         match (self.until, self.next) {
-            _ if is_reached => Ok(()),
             (Until::Zxid(_), _) => {
                 let name = &self.chain.name;
                 missing(format!("the chain {name} ends before, with {end}: for that leave --to-zxid away"))
@@ -115,7 +128,8 @@ impl<'a> Wanted<'a> {
     pub(in crate::cli) fn describe(&self, out: &mut Output, head: &Head, state: &State) -> Result<(), Fault> {
         out.line(&format!("chain         {}, of server {}", self.chain.name, head.server))?;
         out.line(&format!("base          zxid 0x{:x}, at {}", head.zxid, utc(head.time_ms)))?;
-        out.line(&format!("entries       {} applied{}", state.entries, at(state)))?;
+        let end = if self.is_end { "; the archive has no later one" } else { "" };
+        out.line(&format!("entries       {} applied{}{end}", state.entries, at(state)))?;
         Ok(())
     }
 }
@@ -133,38 +147,80 @@ fn roll_forward(
     chain: &Chain,
     state: &mut State,
     until: Until,
-    with: With<'_>,
+    (keys, bar): With<'_>,
 ) -> Result<bool, Fault> {
     state.roll_forward(until, &mut |index| {
-        with.1.set_message(format!("{}, entry {index}", chain.name));
-        with.1.tick();
-        let Some(path) = archive.entries(chain, index) else { return Ok(None) };
-        let source = Source::new(&path, None);
-        backups::read_entries(source.open()?, with.0).map(Some).map_err(|fault| source.named(fault))
+        bar.set_message(format!("{}, entry {index}", chain.name));
+        bar.tick();
+        chain.entries(index).map(|file| read(archive, chain, file, keys)).transpose()
     })
+}
+
+/// Reads a file of entries, and compares them with its name.
+fn read(archive: &Archive, chain: &Chain, file: &Entries, keys: &Keys) -> Result<(Head, Vec<u8>), Fault> {
+    let source = Source::new(&archive.path_of(chain, file), None);
+    let check = |(head, body): (Head, Vec<u8>)| {
+        let (before, entries) = entries::decode(&body).map_err(backups::fault)?;
+        let last = Place { index: head.index, term: head.term, crc: head.crc };
+        let is_named_right = before.index.checked_add(1) == Some(file.first) && last == file.last;
+        if is_named_right && entries.last().is_some_and(|entry| entry.place == last) {
+            Ok((head, body))
+        } else {
+            Err(damaged("its name is of other entries".to_owned()))
+        }
+    };
+    backups::read_entries(source.open()?, keys).and_then(check).map_err(|fault| source.named(fault))
+}
+
+fn check_base(chain: &Chain, head: &Head) -> Result<(), Fault> {
+    if chain.is_of(head) {
+        Ok(())
+    } else {
+        Err(damaged(format!("the base of {} has names of another one", chain.name)))
+    }
+}
+
+fn check_gap(chain: &Chain) -> Result<(), Fault> {
+    let Some(behind) = chain.behind_gap() else { return Ok(()) };
+    let (name, first, last) = (&chain.name, chain.end() + 1, behind - 1);
+    let end = chain.end_zxid();
+    Err(damaged(format!("{name} lacks the entries {first} to {last}: the last moment before is --to-zxid 0x{end:x}")))
+}
+
+fn damaged(sentence: String) -> Fault {
+    Fault::new(ExitCode::DataDamaged, sentence)
 }
 
 /// Reads all chains wholly, and compares the state that entries lead to with the next base.
 ///
 /// # Errors
-/// If anything is damaged, or cannot be read.
-pub(in crate::cli) fn verify(archive: &Archive, keys: &Keys, out: &mut Output) -> Result<(), Fault> {
+/// If anything is damaged or missing, or cannot be read.
+pub(in crate::cli) fn verify(archive: &Archive, of: &Source, out: &mut Output) -> Result<(), Fault> {
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
-    let with = (keys, &bar);
+    let keys = of.keys()?;
+    let with = (&keys, &bar);
     let mut before: Option<(&Chain, State)> = None;
     for chain in &archive.chains {
-        let (source, scratch) = (Source::new(&archive.base(chain), None), scratch()?);
-        let received = Received::in_scratch(scratch.path(), source.open()?, keys, &mut |_, _| {});
+        let (source, scratch) = (of.at(&archive.base(chain)), scratch()?);
+        let received = Received::in_scratch(scratch.path(), source.open()?, &keys, &mut |_, _| {});
         let received = received.map_err(|fault| source.named(fault))?;
+        check_base(chain, &received.head)?;
         let base = State::of(&received.head, &received.loaded)?;
         if let Some((former, mut state)) = before.take() {
             let joins = joins(archive, (former, &mut state), (chain, &base), with)?;
-            finish(archive, (former, state), with, joins, out)?;
+            finish(archive, (former, state), with, if joins { LEADS_ON } else { NOT_JOINED }, out)?;
         }
         before = Some((chain, base));
     }
-    before.map_or(Ok(()), |(chain, state)| finish(archive, (chain, state), with, false, out))
+    before.map_or(Ok(()), |(chain, state)| finish(archive, (chain, state), with, "", out))?;
+    match archive.baseless.first() {
+        Some(name) => Err(damaged(format!("{name} has no base: its entries cannot be restored"))),
+        None => Ok(()),
+    }
 }
+
+const LEADS_ON: &str = ", and lead to the next base";
+const NOT_JOINED: &str = "; the next base is not known to follow";
 
 /// Whether the entries of a chain lead to the base of the next one. It may be of another history.
 fn joins(
@@ -182,8 +238,7 @@ fn joins(
     if (expected.zxid(), expected.digest()) == (found.zxid(), found.digest()) {
         return Ok(true);
     }
-    let sentence = format!("the entries of {} do not lead to the base of {}", chain.name, next.name);
-    Err(Fault::new(ExitCode::DataDamaged, sentence))
+    Err(damaged(format!("the entries of {} do not lead to the base of {}", chain.name, next.name)))
 }
 
 /// Reads the rest of a chain, and tells what it has.
@@ -191,12 +246,12 @@ fn finish(
     archive: &Archive,
     (chain, mut state): (&Chain, State),
     with: With<'_>,
-    joins: bool,
+    next: &str,
     out: &mut Output,
 ) -> Result<(), Fault> {
     roll_forward(archive, chain, &mut state, Until::End, with)?;
-    let next = if joins { ", and lead to the next base" } else { "" };
+    chain.others.iter().try_for_each(|file| read(archive, chain, file, with.0).map(drop))?;
     let (name, entries, zxid) = (&chain.name, state.entries, state.zxid());
     out.line(&format!("chain         {name}, {entries} entries to zxid 0x{zxid:x}{}{next}", at(&state)))?;
-    Ok(())
+    check_gap(chain)
 }
