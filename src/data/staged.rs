@@ -167,7 +167,8 @@ mod tests {
         config.server.data_dir = root.join("data");
         config.server.log_dir = root.join("log");
         for directory in directories(&config) {
-            fs::create_dir_all(directory.join(DIRECTORY)).expect("it is made");
+            drop(MmapDisk::open(directory, SyncRecipe::default()).expect("it is made"));
+            fs::create_dir(directory.join(DIRECTORY)).expect("it is made");
             fs::write(directory.join("image-1.img"), "former").expect("it is written");
             fs::write(directory.join("myid"), "1").expect("it is written");
             fs::write(directory.join(DIRECTORY).join("image-2.img"), "new").expect("it is written");

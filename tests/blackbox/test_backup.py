@@ -226,7 +226,7 @@ def test_a_damaged_directory_is_not_whole(stopped):
     done = command("verify", stopped)
     equal((done.returncode, "DAMAGED" in done.stdout), (6, True), done.stdout)
     done = command("snapshot", "inspect", stopped, "--json")
-    equal((done.returncode, list(json.loads(done.stdout))), (6, ["error"]), done.stderr)
+    equal((done.returncode, list(json.loads(done.stdout))), (6, ["error", "file"]), done.stderr)
 
 
 def test_the_difference_of_two_states(server, tmp_path):
