@@ -1,6 +1,7 @@
 """The command `restore` of the AdminServer."""
 
 import socket
+from contextlib import contextmanager
 
 import pytest
 
@@ -29,6 +30,16 @@ def snapshot(server):
 
 def restore(server, body, headers=PROOF, method="POST"):
     return ask(f"http://{server.address_of_admin}/commands/restore", method, headers, body=body)
+
+
+@contextmanager
+def sent(server, whole, part):
+    """A request of which this part of the body was sent."""
+    host, port = server.address_of_admin.split(":")
+    fields = [f"Host: {host}:{port}", f"Authorization: {PROOF['Authorization']}", f"Content-Length: {len(whole)}"]
+    with socket.create_connection((host, int(port))) as half:
+        half.sendall("\r\n".join(["POST /commands/restore HTTP/1.1", *fields, "", ""]).encode() + part)
+        yield
 
 
 def test_a_snapshot_takes_the_place_of_all_data(server):
@@ -60,6 +71,19 @@ def test_a_snapshot_takes_the_place_of_all_data(server):
         equal(set(client.children("/")) - {"zookeeper"}, {"kept", "new"})
 
 
+def test_a_client_that_leaves_keeps_no_server_at_its_former_data(server):
+    """Writes that it acknowledged then would be lost at the next start."""
+    server.start()
+    whole = snapshot(server).body
+    with server.client() as client:
+        client.create("/later")
+    with sent(server, whole, whole):
+        pass
+    wait_until(lambda: server.log().count(" serving ") == 2, "it serves again")
+    with server.client() as client:
+        equal(set(client.children("/")), {"zookeeper"})
+
+
 def test_a_snapshot_of_zookeeper(server):
     """A real one, with the state that its server had."""
     (file,) = (RECORDINGS / "3.9.4" / "version-2").glob("snapshot.*")
@@ -85,13 +109,7 @@ def test_what_is_no_state_changes_nothing(server):
     for body, word in cases:
         done = restore(server, body)
         equal((done.status, word in done.json()["error"]), (500, True), done.text)
-    host, port = server.address_of_admin.split(":")
-    with socket.create_connection((host, int(port))) as half:
-        token = PROOF["Authorization"]
-        half.sendall(
-            f"POST /commands/restore HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: {token}\r\nContent-Length: {len(whole)}\r\n\r\n".encode()
-        )
-        half.sendall(whole[:100])
+    with sent(server, whole, whole[:100]):
         wait_until(lambda: (server.directory / "data" / "restore.tmp").exists(), "it is received")
         equal(restore(server, whole).status, 429)
     wait_until(lambda: not (server.directory / "data" / "restore.tmp").exists(), "it is removed")

@@ -64,13 +64,20 @@ impl Restores {
         client.has_no_deadline();
         let (chunks, received) = flume::bounded(CHUNKS);
         let (done, staged) = oneshot::channel();
-        let path = self.incoming.clone();
+        let (path, control) = (self.incoming.clone(), control.clone());
         let run = move || {
             lower_priority();
             let result = match receive(&path, &received) {
-                Ok(()) => stage(&path).map_err(|fault| fault.sentence),
+                // From here on the server must not serve its former data for long, also if the client has gone.
+                Ok(()) => stage(&path).map(|zxid| (zxid, Restart(control))).map_err(|fault| fault.sentence),
                 Err(error) => Err(format!("the snapshot was not received: {error}")),
             };
+            match &result {
+                Ok((zxid, _)) => {
+                    tracing::info!(%zxid, "a snapshot was received in the place of all data: the server restarts with it");
+                }
+                Err(error) => tracing::warn!("no data were restored: {error}"),
+            }
             let _ = fs::remove_file(&path);
             drop(permit);
             let _ = done.send(result);
@@ -79,22 +86,20 @@ impl Restores {
             return refused(StatusCode::INTERNAL_SERVER_ERROR, "no thread can be started");
         }
         pass_on(body, chunks).await;
-        let zxid = match staged.await {
-            Ok(Ok(zxid)) => zxid,
+        let (zxid, restart) = match staged.await {
+            Ok(Ok(staged)) => staged,
             failure => {
                 let error = failure
                     .map_or_else(|_| "the restore ended early".to_owned(), |result| result.err().unwrap_or_default());
-                tracing::warn!("no data were restored: {error}");
                 return refused(StatusCode::INTERNAL_SERVER_ERROR, &error);
             }
         };
-        tracing::info!(%zxid, "a snapshot was received in the place of all data: the server restarts with it");
         let text = object(|fields| {
             fields.put("last_zxid", &zxid.0);
             fields.put("command", RESTORE);
             fields.put("error", &None::<&str>);
         });
-        json(StatusCode::OK, text).map(|body| at_end(body, Restart(control.clone())))
+        json(StatusCode::OK, text).map(|body| at_end(body, restart))
     }
 }
 
@@ -126,7 +131,7 @@ fn receive(path: &Path, chunks: &flume::Receiver<Bytes>) -> io::Result<()> {
     }
 }
 
-/// Stops the server when it is dropped. The staged data make it start again.
+/// Stops the server when it is dropped behind staged data, which make it start again.
 struct Restart(flume::Sender<ToControl>);
 
 impl Drop for Restart {
