@@ -259,7 +259,7 @@ impl NotWritten {
 /// Writes a snapshot where no server runs, as fast as the disk can, and removes none. Gives its file name.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub(crate) fn write_alone(disk: &MmapDisk, state: FrozenState) -> Result<String, NotWritten> {
     let name = snapshot_name(state.zxid.0, state.index);
     let settings = SnapshotSettings { retained: 1, purge: false, paced: false };

@@ -79,6 +79,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         made.map_err(|error| unwritable(&arguments.to, &error))?;
     }
     let archive = Archive::list(&arguments.to)?;
+    if let Some(last) = archive.chains.last()
+        && last.is_encrypted() == arguments.encrypt.is_empty()
+    {
+        let remedy =
+            if last.is_encrypted() { "is encrypted: give --encrypt" } else { "is not encrypted: leave --encrypt out" };
+        let sentence = format!("{}: the archive {remedy}, or another archive", arguments.to.display());
+        return Err(Fault::new(ExitCode::Config, sentence));
+    }
     // The chain before a base without entries may lack the last ones up to the base.
     let open = if archive.chains.last().is_some_and(|last| !last.has_entries()) { 2 } else { 1 };
     let from = archive.chains.len().saturating_sub(open);

@@ -28,7 +28,7 @@ const PATH: &str = "/commands/backup";
 pub(crate) struct Arguments {
     #[command(flatten)]
     server: Server,
-    /// A new file, a directory for a file named by time and zxid, s3://BUCKET/KEY, or - for standard output
+    /// A new file, an existing directory for a file named by time and zxid, s3://BUCKET/KEY, or - for standard output
     #[arg(long, value_name = "OUT")]
     out: PathBuf,
     /// File with a token of the running server's admin.token_file

@@ -152,7 +152,7 @@ pub(super) fn object(path: &Path) -> Option<&str> {
 /// Which backup is read.
 #[derive(Args)]
 pub(super) struct Source {
-    /// A backup that `corral backup` wrote: a file, s3://BUCKET/KEY, or - for standard input
+    /// A backup or an archive: a file or directory, s3://BUCKET/KEY, or - for standard input
     #[arg(value_name = "BACKUP")]
     backup: PathBuf,
     /// File of the keys that decrypt it, as age-keygen writes them

@@ -176,8 +176,9 @@ Examples:
   corral backup --token-file token --out backups/ --encrypt age1...   for the holder of the key of age-keygen";
 
 const ARCHIVE_EXAMPLES: &str = "\
-An archive has backups, and all log entries between and behind them. `corral restore` makes a data directory of
-any moment. It goes on where it ended, so a supervisor may start it again.
+An archive has backups, and all log entries between and behind them.
+`corral restore` makes a data directory of any moment.
+Started again, the command goes on where the archive ends.
 
 Examples:
   corral archive --token-file token --to /mnt/archive            of the server of this host

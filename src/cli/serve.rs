@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
-use std::{env, io, thread};
+use std::{env, thread};
 
 use clap::Args;
 use corral_storage::end_on_lost_page;
@@ -61,12 +61,18 @@ impl ConfigArguments {
 
     /// As [`ConfigArguments::load`], while the server runs: a pipe in place of the file could make it wait for ever.
     fn load_again(&self) -> Result<Loaded, Fault> {
+        self.check_file()?;
+        self.load()
+    }
+
+    /// Checks that the configuration can be read a second time.
+    fn check_file(&self) -> Result<(), Fault> {
         match &self.config {
             Some(path) if metadata(path).is_ok_and(|meta| !meta.is_file()) => {
                 let sentence = format!("{} is no regular file; name a file", path.display());
                 Err(Fault::new(ExitCode::Config, sentence))
             }
-            _ => self.load(),
+            _ => Ok(()),
         }
     }
 
@@ -142,19 +148,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     }
     let stopped = config.clone();
     node::run(config, &plan, peers_at, &signals)?;
-    if staged::is_announced(&stopped) && !signals.is_to_stop() { start_again() } else { Ok(()) }
+    let is_restored = staged::is_announced(&stopped) && !signals.is_to_stop();
+    if is_restored { Err(start_again(&arguments.config)) } else { Ok(()) }
 }
 
-/// Starts this program again, in the same process.
-fn start_again() -> Result<(), Fault> {
-    let failed = |error: io::Error| {
-        Fault::new(
-            ExitCode::Internal,
-            format!("cannot start again: {error}; start the server, and it has the restored data"),
-        )
+/// Starts this program again, in the same process. Returns if that is not possible.
+fn start_again(arguments: &ConfigArguments) -> Fault {
+    // Also if another version was installed since.
+    const THIS_PROGRAM: &str = "/proc/self/exe";
+    let mut words = env::args_os();
+    let name = words.next().unwrap_or_default();
+    let reason = match arguments.check_file() {
+        Ok(()) => Command::new(THIS_PROGRAM).arg0(name).args(words).exec().to_string(),
+        Err(unread) => unread.sentence,
     };
-    let program = env::current_exe().map_err(failed)?;
-    Err(failed(Command::new(program).args(env::args_os().skip(1)).exec()))
+    let sentence = format!("cannot start again: {reason}; start the server, and it has the restored data");
+    Fault::new(ExitCode::Internal, sentence)
 }
 
 /// From here on SIGHUP has the configuration read again, and compared with this one.

@@ -71,16 +71,22 @@ pub(crate) fn is_announced(config: &Config) -> bool {
 /// If a server runs on the directories. Those of the system. It is done again at the next start then.
 pub(crate) fn put_in_place(config: &Config) -> Result<Option<PathBuf>, Fault> {
     let data_dir = &config.server.data_dir;
-    let marker = match fs::read_to_string(data_dir.join(MARKER)) {
-        Ok(marker) => marker,
+    let path = data_dir.join(MARKER);
+    let damaged = || {
+        let sentence = format!(
+            "{} is damaged: if `{FORMER}...` is not beside it, remove it, and the server has its former data; else use \
+             `corral restore`",
+            path.display()
+        );
+        Fault::new(ExitCode::DataDamaged, sentence)
+    };
+    let marker = match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_file() => fs::read_to_string(&path).map_err(|_| damaged())?,
+        Ok(_) => return Err(damaged()),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(data_dir, &error)),
     };
     let _lock = MmapDisk::open(data_dir, SyncRecipe::default())?;
-    let damaged = || {
-        let sentence = format!("{}/{MARKER} is damaged: restore again, with `corral restore`", data_dir.display());
-        Fault::new(ExitCode::DataDamaged, sentence)
-    };
     let (is_aside, former) = match (marker.strip_prefix(ASIDE), marker.strip_prefix(IN_PLACE)) {
         (Some(former), _) => (false, former),
         (_, Some(former)) => (true, former),

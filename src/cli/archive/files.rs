@@ -203,6 +203,10 @@ impl Chain {
         (Place { index, term, crc }, salt, zxid, time_ms) == (self.base, self.salt, self.zxid, self.time_ms)
     }
 
+    pub(in crate::cli) fn is_encrypted(&self) -> bool {
+        self.base_file.ends_with(".age")
+    }
+
     /// The last zxid.
     pub(in crate::cli) fn end_zxid(&self) -> u64 {
         self.line.iter().map(|file| file.zxid).fold(self.zxid, u64::max)

@@ -100,13 +100,22 @@ impl<'a> Wanted<'a> {
         bar: &ProgressBar,
     ) -> Result<(), Fault> {
         check_base(self.chain, head)?;
-        if roll_forward(self.archive, self.chain, state, self.until, (keys, bar))? {
-            return Ok(());
+        let is_reached = roll_forward(self.archive, self.chain, state, self.until, (keys, bar))?;
+        let missing = |what: String| Err(Fault::new(ExitCode::Config, what));
+        if is_reached {
+            let found = state.zxid();
+            return match self.until {
+                Until::Zxid(wanted) if wanted != found => missing(format!(
+                    "no transaction of the chain {} has zxid 0x{wanted:x}: give the one before, 0x{found:x}, or the directory of \
+                     an older chain",
+                    self.chain.name
+                )),
+                _ => Ok(()),
+            };
         }
         check_gap(self.chain)?;
         self.is_end = true;
         let end = format!("zxid 0x{:x}{}", state.zxid(), at(state));
-        let missing = |what: String| Err(Fault::new(ExitCode::Config, what));
         match (self.until, self.next) {
             (Until::Zxid(_), _) => {
                 let name = &self.chain.name;

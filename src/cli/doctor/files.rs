@@ -16,7 +16,7 @@ use super::sync;
 use crate::control::space::Space;
 use crate::data::damage::Damage;
 use crate::data::{owner, quarantine};
-use crate::exit::Fault;
+use crate::exit::{ExitCode, Fault};
 
 /// Bytes that are read of a small file.
 const TEXT_BYTES_MAX: u64 = 256;
@@ -45,6 +45,14 @@ const OVER_NETWORK: &str = "a sync goes over the network, and a server stops whe
 /// # Errors
 /// If it is not a data directory of this version, or cannot be read.
 pub(super) fn read(path: &Path) -> Result<Option<Directory>, Fault> {
+    // A pipe would be waited for.
+    let is_odd = |entry: &fs::DirEntry| {
+        entry.file_type().is_ok_and(|kind| !kind.is_file() && !kind.is_dir() && !kind.is_symlink())
+    };
+    if let Some(odd) = fs::read_dir(path).ok().and_then(|entries| entries.flatten().find(is_odd)) {
+        let name = odd.file_name().display().to_string();
+        return Err(Fault::new(ExitCode::DataDirForeign, format!("{name} is no regular file: remove it")));
+    }
     let disk = match MmapDisk::open_read_only(path) {
         Ok(disk) => disk,
         Err(_) if !path.exists() || fs::read_dir(path).is_ok() && owner::check_empty(path).is_ok() => return Ok(None),

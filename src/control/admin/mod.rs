@@ -30,6 +30,7 @@ use self::proof::{Denied, Proofs};
 use self::restore::{Restores, Stage};
 use self::snapshot::{Snapshots, Source, Wanted};
 use super::http::{self, Client};
+use super::space::Space;
 use crate::config::Config;
 use crate::config::digests::hash;
 use crate::exit::{ExitCode, Fault};
@@ -52,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) log_dir: PathBuf,
     /// Id of this server.
     pub(crate) server: u8,
+    pub(crate) space: Space,
     /// Restores a snapshot. Missing on a server of an ensemble.
     pub(crate) stage: Option<Stage>,
 }
@@ -81,6 +83,7 @@ impl Settings {
             data_dir: config.server.data_dir.clone(),
             log_dir: config.server.log_dir.clone(),
             server: config.server.server_id,
+            space: Space::new(&config.server.data_dir, &config.server.log_dir, config.log.segment_bytes),
             stage: None,
         })
     }
@@ -103,7 +106,7 @@ pub(super) fn router(settings: Settings, control: flume::Sender<ToControl>) -> R
     let Settings { data_dir, log_dir, server, .. } = &settings;
     let source = Source { data_dir: data_dir.clone(), log_dir: log_dir.clone(), server: *server };
     let snapshots = Snapshots::new(source);
-    let restores = Restores::new(settings.stage.clone(), &settings.data_dir);
+    let restores = Restores::new(settings.stage.clone(), &settings.data_dir, settings.space.clone());
     let admin = Arc::new(Admin { settings, control: control.clone(), long, denied, snapshots, restores });
     Router::new()
         .route(&url, get(list))

@@ -16,6 +16,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use corral_core::ids::Zxid;
+use corral_core::report::SpaceFacts;
 use futures_lite::{StreamExt as _, stream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
@@ -24,6 +25,7 @@ use super::commands::{RESTORE, failed};
 use super::json;
 use super::json::object;
 use crate::control::http::Client;
+use crate::control::space::Space;
 use crate::exit::Fault;
 use crate::messages::ToControl;
 use crate::runtime::threads::lower_priority;
@@ -32,6 +34,8 @@ use crate::runtime::threads::lower_priority;
 const INCOMING: &str = "restore.tmp";
 /// A client that sends nothing for this time is disconnected.
 const STALL: Duration = Duration::from_secs(30);
+/// Bytes between two looks at the free space.
+const LOOK_BYTES: usize = 4 << 20;
 /// Chunks between connection and file, of at most some hundred KiB each.
 const CHUNKS: usize = 4;
 
@@ -43,12 +47,13 @@ pub(super) struct Restores {
     /// Missing on a server of an ensemble.
     stage: Option<Stage>,
     incoming: PathBuf,
+    space: Space,
     one: Arc<Semaphore>,
 }
 
 impl Restores {
-    pub(super) fn new(stage: Option<Stage>, data_dir: &Path) -> Restores {
-        Restores { stage, incoming: data_dir.join(INCOMING), one: Arc::new(Semaphore::new(1)) }
+    pub(super) fn new(stage: Option<Stage>, data_dir: &Path, space: Space) -> Restores {
+        Restores { stage, incoming: data_dir.join(INCOMING), space, one: Arc::new(Semaphore::new(1)) }
     }
 
     /// Receives the body, and answers when its state is durable. The server restarts once the answer is sent.
@@ -64,10 +69,10 @@ impl Restores {
         client.has_no_deadline();
         let (chunks, received) = flume::bounded(CHUNKS);
         let (done, staged) = oneshot::channel();
-        let (path, control) = (self.incoming.clone(), control.clone());
+        let (path, space, control) = (self.incoming.clone(), self.space.clone(), control.clone());
         let run = move || {
             lower_priority();
-            let result = match receive(&path, &received) {
+            let result = match receive(&path, &space, &received) {
                 // From here on the server must not serve its former data for long, also if the client has gone.
                 Ok(()) => stage(&path).map(|zxid| (zxid, Restart(control))).map_err(|fault| fault.sentence),
                 Err(error) => Err(format!("the snapshot was not received: {error}")),
@@ -120,14 +125,28 @@ async fn pass_on(body: Body, chunks: flume::Sender<Bytes>) {
     }
 }
 
-fn receive(path: &Path, chunks: &flume::Receiver<Bytes>) -> io::Result<()> {
-    let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+/// Writes the chunks, as long as the data in use keep their room on the disk.
+fn receive(path: &Path, space: &Space, chunks: &flume::Receiver<Bytes>) -> io::Result<()> {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut unlooked = LOOK_BYTES;
     loop {
+        if unlooked >= LOOK_BYTES {
+            if space.look().iter().any(SpaceFacts::is_low) {
+                return Err(io::Error::other("the disk has no room for it beside the data: make space"));
+            }
+            unlooked = 0;
+        }
         let chunk = chunks.recv().map_err(|_| io::Error::other("it ended early, or nothing came for 30 s"))?;
         if chunk.is_empty() {
             return Ok(());
         }
         file.write_all(&chunk)?;
+        unlooked += chunk.len();
     }
 }
 
