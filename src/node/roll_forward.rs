@@ -47,6 +47,9 @@ pub(crate) struct State {
     salt: u32,
     /// When the last entry was proposed, by its leader's clock. Unknown for those in the backup.
     pub(crate) time_ms: Option<i64>,
+    /// An entry that is looked for, and whether it was applied.
+    pub(crate) awaited: Option<Place>,
+    pub(crate) has_awaited: bool,
     /// Entries that were applied to the backup.
     pub(crate) entries: u64,
 }
@@ -60,7 +63,16 @@ impl State {
         let (machine, index, term) = state_machine(Some(loaded))?;
         let sequencer = Sequencer::new(SequencerConfig::default(), machine, index, term);
         let crc = Some(head.crc).filter(|crc| *crc != 0);
-        Ok(State { sequencer, term, crc, salt: head.salt, time_ms: None, entries: 0 })
+        Ok(State {
+            sequencer,
+            term,
+            crc,
+            salt: head.salt,
+            time_ms: None,
+            awaited: None,
+            has_awaited: false,
+            entries: 0,
+        })
     }
 
     pub(crate) fn machine(&self) -> &StateMachine {
@@ -175,6 +187,7 @@ impl State {
         apply_alone(&mut self.sequencer, &record)?;
         (self.term, self.crc) = (term, Some(crc));
         self.entries += 1;
+        self.has_awaited |= self.awaited == Some(entry.place);
         Ok(goes_on && !self.is_at(until))
     }
 }

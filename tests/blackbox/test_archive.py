@@ -131,6 +131,9 @@ def test_it_goes_on_and_begins_again_with_another_history(server, tmp_path, shar
     equal(restored(to, shards, "--to-zxid", hex(last)), history.at(last))
     equal(restored(to, shards, "--to-zxid", hex(later)), history.at(middle) | {"/later"})
     equal(restored(to / chains(to)[0].name, shards), history.at(last))
+    begun = datetime.strptime(chains(to)[1].name[:19], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
+    done = command("restore", to, "--dry-run", "--to-time", utc(round(begun.timestamp() * 1000) - 1))
+    equal((done.returncode, "has nothing between" in done.stderr), (3, True), done.stdout + done.stderr)
     equal(command("verify", to).returncode, 0)
 
 

@@ -100,6 +100,7 @@ impl<'a> Wanted<'a> {
         bar: &ProgressBar,
     ) -> Result<(), Fault> {
         check_base(self.chain, head)?;
+        state.awaited = self.next.map(|next| next.base).filter(|base| base.crc != 0);
         let is_reached = roll_forward(self.archive, self.chain, state, self.until, (keys, bar))?;
         let missing = |what: String| Err(Fault::new(ExitCode::Config, what));
         if is_reached {
@@ -121,7 +122,8 @@ impl<'a> Wanted<'a> {
                 let name = &self.chain.name;
                 missing(format!("the chain {name} ends before, with {end}: for that leave --to-zxid away"))
             }
-            (Until::Time(_), Some(next)) if next.base.index > state.position().0 => missing(format!(
+            // The next base may be of another history.
+            (Until::Time(_), Some(next)) if !state.has_awaited => missing(format!(
                 "the archive has nothing between {end} and {}; choose one of them with --to-zxid 0x{:x} or --to-time",
                 utc(next.time_ms),
                 state.zxid()
