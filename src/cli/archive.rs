@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use corral_backup::BackupError;
-use corral_backup::entries::{self, Place};
+use corral_backup::entries;
 use corral_backup::envelope::{self, Head, Parser};
 use corral_backup::pack::PublicKey;
 use corral_core::command::Batch;
@@ -205,10 +205,13 @@ impl Shipper<'_> {
             return Ok(Found::Gap);
         }
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(Found::All) };
-        if (Place { index: head.index, term: head.term, crc: head.crc }) != last.place {
+        if head.place() != last.place {
             return Err(not_whole(&BackupError::Damaged("they are not those in the head".to_owned())));
         }
         let newest = entries.iter().rev().find_map(|entry| Batch::decode(entry.payload).ok());
+        let last_zxid = |batch: &Batch| {
+            batch.with_zxids().filter_map(|(zxid, _)| zxid).last().unwrap_or(batch.first_zxid.saturating_sub(1))
+        };
         let (zxid, time) = newest.map_or((0, 0), |batch| (last_zxid(&batch), batch.time.0));
         let extension = extension(!self.arguments.encrypt.is_empty());
         let path = self.archive.add(chain, (first.place.index, last.place, zxid), extension);
@@ -239,11 +242,6 @@ impl Shipper<'_> {
         })?;
         Ok((parser.finish().map_err(|error| not_whole(&error))?, body))
     }
-}
-
-fn last_zxid(batch: &Batch) -> u64 {
-    let taken = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
-    batch.first_zxid.saturating_add(taken).saturating_sub(1)
 }
 
 fn not_whole(error: &BackupError) -> Fault {

@@ -1,5 +1,7 @@
 //! What there is to be said of a log behind a snapshot, and how it is applied where there is no Raft.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use corral_consensus::ConfChange;
 use corral_core::ids::Millis;
@@ -35,20 +37,35 @@ pub(crate) fn gap(purpose: Purpose, (first, last): (u64, u64), snapshot: u64) ->
     Fault::new(ExitCode::DataDamaged, sentence)
 }
 
-/// Applies an entry where there is no Raft: of a change of the membership it is what that carries.
+/// Applies an entry where there is no Raft.
 ///
 /// # Errors
 /// When it is not understood.
 pub(crate) fn apply_alone(sequencer: &mut Sequencer, entry: &Record<'_>) -> Result<(), Fault> {
-    let fault = || not_a_batch(entry.index);
-    let change = match entry.kind {
-        RecordKind::Normal => None,
+    let batch = batch_in(entry.kind, entry.index, entry.payload)?;
+    commit_alone(sequencer, (entry.index, entry.term), &batch)
+}
+
+/// The batch in the payload of an entry: of a change of the membership it is what that carries.
+///
+/// # Errors
+/// When it is not understood.
+pub(crate) fn batch_in(kind: RecordKind, index: u64, payload: &[u8]) -> Result<Cow<'_, [u8]>, Fault> {
+    match kind {
+        RecordKind::Normal => Ok(Cow::Borrowed(payload)),
         RecordKind::Membership => {
-            Some(ConfChange::decode(&Bytes::copy_from_slice(entry.payload)).map_err(|_| fault())?)
+            let change = ConfChange::decode(&Bytes::copy_from_slice(payload)).map_err(|_| not_a_batch(index))?;
+            Ok(Cow::Owned(change.context.to_vec()))
         }
-    };
-    let payload = change.as_ref().map_or(entry.payload, |change| &change.context);
-    sequencer.commit(Millis(0), entry.index, entry.term, payload, false).map(drop).map_err(|_| fault())
+    }
+}
+
+/// Applies the batch of the entry with this index and term.
+///
+/// # Errors
+/// When it is not understood.
+pub(crate) fn commit_alone(sequencer: &mut Sequencer, (index, term): (u64, u64), batch: &[u8]) -> Result<(), Fault> {
+    sequencer.commit(Millis(0), index, term, batch, false).map(drop).map_err(|_| not_a_batch(index))
 }
 
 #[cfg(test)]

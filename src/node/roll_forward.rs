@@ -2,24 +2,21 @@
 //!
 //! Main thread, no actor runs.
 
-use std::cell::OnceCell;
+use std::borrow::Cow;
 
-use bytes::Bytes;
 use corral_backup::entries::{self, Entry, Place};
 use corral_backup::envelope::Head;
-use corral_consensus::ConfChange;
 use corral_core::command::Batch;
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::Millis;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig};
 use corral_engine::LoadedSnapshot;
 use corral_storage::EntryKind;
-use corral_storage::log::Entry as Record;
 
 use crate::data::backups;
 use crate::exit::{ExitCode, Fault, not_a_batch};
 use crate::node::recovery::state_machine;
-use crate::node::replay::apply_alone;
+use crate::node::replay::{batch_in, commit_alone};
 
 /// Where to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,50 +153,33 @@ impl State {
     /// Applies an entry, or as much of it as is wanted. False if there is nothing wanted behind it.
     fn apply(&mut self, entry: &Entry<'_>, until: Until) -> Result<bool, Fault> {
         let Place { index, term, crc } = entry.place;
-        let fault = || not_a_batch(index);
         let kind = if entry.is_membership { EntryKind::Membership } else { EntryKind::Normal };
-        let mut record = Record { term, index, kind, first_zxid: 0, payload: entry.payload };
-        let context = match kind {
-            EntryKind::Normal => None,
-            EntryKind::Membership => {
-                Some(ConfChange::decode(&Bytes::copy_from_slice(entry.payload)).map_err(|_| fault())?.context)
-            }
-        };
-        let payload = context.as_deref().unwrap_or(entry.payload);
-        let (mut goes_on, part) = (true, OnceCell::new());
+        let (mut payload, mut goes_on) = (batch_in(kind, index, entry.payload)?, true);
         if !payload.is_empty() {
-            let mut batch = Batch::decode(payload).map_err(|_| fault())?;
+            let mut batch = Batch::decode(&payload).map_err(|_| not_a_batch(index))?;
             if matches!(until, Until::Time(time) if batch.time.0 > time) {
                 return Ok(false);
             }
-            if let Until::Zxid(zxid) = until
-                && let Some(count) = commands_to(&batch, zxid)
-            {
+            let first_later = match until {
+                Until::Zxid(zxid) => batch.with_zxids().position(|(own, _)| own.is_some_and(|own| own > zxid)),
+                _ => None,
+            };
+            if let Some(count) = first_later {
                 batch.commands.truncate(count);
                 if batch.commands.is_empty() {
                     return Ok(false);
                 }
                 goes_on = false;
-                record = Record { kind: EntryKind::Normal, payload: part.get_or_init(|| batch.encode()), ..record };
+                payload = Cow::Owned(batch.encode());
             }
             self.time_ms = Some(batch.time.0);
         }
-        apply_alone(&mut self.sequencer, &record)?;
+        commit_alone(&mut self.sequencer, (index, term), &payload)?;
         (self.term, self.crc) = (term, Some(crc));
         self.entries += 1;
         self.has_awaited |= self.awaited == Some(entry.place);
         Ok(goes_on && !self.is_at(until))
     }
-}
-
-/// How many commands of a batch have no zxid above this one, if not all.
-fn commands_to(batch: &Batch, zxid: u64) -> Option<usize> {
-    let mut next = batch.first_zxid;
-    batch.commands.iter().position(|command| {
-        let is_later = command.takes_zxid() && next > zxid;
-        next = next.saturating_add(u64::from(command.takes_zxid()));
-        is_later
-    })
 }
 
 fn damaged(what: String) -> Fault {

@@ -10,6 +10,7 @@ import pytest
 from ensemble.cluster import Ensemble
 from imports.commands import command
 from support import jute
+from support.age import PUBLIC, SECRET
 from support.expect import equal
 from support.http import admin
 from support.object_store import object_store
@@ -17,9 +18,6 @@ from support.server import Corral, binary
 from support.wait import wait_until
 
 ROOT = {"/zookeeper"}
-# A pair of age-keygen, for tests alone.
-PUBLIC = "age1zvqe5z06zkrmhcfkfz964sk9kta0qncy7cx23e7fglhcyr7csersnyxw0t"
-SECRET = "AGE-SECRET-KEY-1DMZWA4T3RH0RGHXJQ9CKGS73ZHXDK3HSVRD95CRQLRH723PDE9AQDLUCZC"
 
 
 class History:

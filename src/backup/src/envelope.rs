@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::entries::Place;
 use crate::error::BackupError;
 
 /// Version of the format.
@@ -55,6 +56,12 @@ pub struct Head {
 }
 
 impl Head {
+    /// The log entry with which the state or the entries end.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { index: self.index, term: self.term, crc: self.crc }
+    }
+
     /// Bytes of the whole envelope.
     #[must_use]
     pub fn envelope_bytes(&self) -> u64 {

@@ -140,14 +140,15 @@ impl Archive {
         if object(&self.root).is_none() {
             DirBuilder::new().recursive(true).mode(0o700).create(self.root.join(&name))?;
         }
-        let Head { index, term, crc, salt, .. } = *head;
+        let (base, salt) = (head.place(), head.salt);
+        let Place { index, term, crc } = base;
         let base_file = format!("base-{index:016x}-{term:016x}-{crc:08x}-{salt:08x}.{extension}");
         let chain = Chain {
             directory: name.clone(),
             name,
             time_ms: head.time_ms,
             zxid: head.zxid,
-            base: Place { index, term, crc },
+            base,
             salt,
             base_file,
             line: Vec::new(),
@@ -199,8 +200,8 @@ impl Chain {
 
     /// Whether this is the head of the base, by the names of the chain.
     pub(in crate::cli) fn is_of(&self, head: &Head) -> bool {
-        let Head { index, term, crc, salt, zxid, time_ms, .. } = *head;
-        (Place { index, term, crc }, salt, zxid, time_ms) == (self.base, self.salt, self.zxid, self.time_ms)
+        let Head { salt, zxid, time_ms, .. } = *head;
+        (head.place(), salt, zxid, time_ms) == (self.base, self.salt, self.zxid, self.time_ms)
     }
 
     pub(in crate::cli) fn is_encrypted(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Reading an archive: the state of a moment, and whether everything is whole.
 
 use clap::Args;
-use corral_backup::entries::{self, Place};
+use corral_backup::entries;
 use corral_backup::envelope::Head;
 use corral_backup::pack::Keys;
 use indicatif::{ProgressBar, ProgressFinish};
@@ -172,7 +172,7 @@ fn read(archive: &Archive, chain: &Chain, file: &Entries, keys: &Keys) -> Result
     let source = Source::new(&archive.path_of(chain, file), None);
     let check = |(head, body): (Head, Vec<u8>)| {
         let (before, entries) = entries::decode(&body).map_err(backups::fault)?;
-        let last = Place { index: head.index, term: head.term, crc: head.crc };
+        let last = head.place();
         let is_named_right = before.index.checked_add(1) == Some(file.first) && last == file.last;
         if is_named_right && entries.last().is_some_and(|entry| entry.place == last) {
             Ok((head, body))

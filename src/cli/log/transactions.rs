@@ -42,10 +42,8 @@ type Details = Vec<(&'static str, Value)>;
 pub(super) fn operations(payload: &[u8]) -> Result<Vec<Operation>, BatchError> {
     let batch = Batch::decode(payload)?;
     let time_ms = batch.time.0;
-    let (mut next, mut found) = (batch.first_zxid, Vec::new());
-    for command in &batch.commands {
-        let zxid = command.takes_zxid().then_some(next);
-        next = next.saturating_add(u64::from(command.takes_zxid()));
+    let mut found = Vec::new();
+    for (zxid, command) in batch.with_zxids() {
         let mut add = |part, what| {
             found.push(Operation { zxid, time_ms, session: command.session.0, part, what });
         };

@@ -299,6 +299,16 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The commands, each with its zxid if it takes one.
+    pub fn with_zxids(&self) -> impl Iterator<Item = (Option<u64>, &Command)> {
+        let mut next = self.first_zxid;
+        self.commands.iter().map(move |command| {
+            let zxid = command.takes_zxid().then_some(next);
+            next = next.saturating_add(u64::from(command.takes_zxid()));
+            (zxid, command)
+        })
+    }
+
     pub fn first_zxid(&self) -> Zxid {
         Zxid(self.first_zxid)
     }
