@@ -98,13 +98,14 @@ fn crates_depend_as_drawn() {
         "corral-storage",
         "corral-zookeeper",
         "corral-backup",
+        "corral-client",
         "corral-bench",
         "corral-sim",
     ];
     let decides = vec!["corral-core", "corral-consensus", "corral-members", "corral-peer"];
     let all = [&decides[..], &["corral-wire", "corral-engine", "corral-journal", "corral-storage"]].concat();
     let mut server = all.clone();
-    server.extend(["corral-backup", "corral-bench", "corral-zookeeper"]);
+    server.extend(["corral-backup", "corral-bench", "corral-client", "corral-zookeeper"]);
     let allowed = BTreeMap::from([
         ("src/wire/Cargo.toml", vec![]),
         ("src/core/Cargo.toml", vec!["corral-wire"]),
@@ -113,6 +114,7 @@ fn crates_depend_as_drawn() {
         ("src/storage/Cargo.toml", vec![]),
         ("src/peer/Cargo.toml", vec![]),
         ("src/backup/Cargo.toml", vec![]),
+        ("src/client/Cargo.toml", vec!["corral-core", "corral-wire"]),
         ("src/zookeeper/Cargo.toml", vec!["corral-core", "corral-wire"]),
         ("src/engine/Cargo.toml", decides),
         ("src/journal/Cargo.toml", vec!["corral-consensus", "corral-core", "corral-engine", "corral-storage"]),

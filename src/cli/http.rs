@@ -18,11 +18,10 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::runtime;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::cli::output::plain;
+use crate::cli::output::{plain, runtime};
 use crate::exit::{ExitCode, Fault};
 use crate::net::tls::outgoing;
 
@@ -155,11 +154,6 @@ pub(super) enum Part<'a> {
 
 /// Is given the parts of an answer.
 pub(super) type Take<'t> = dyn FnMut(Part<'_>) -> Result<(), Fault> + 't;
-
-fn runtime() -> Result<runtime::Runtime, Fault> {
-    let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
-    runtime::Builder::new_current_thread().enable_all().build().map_err(failed)
-}
 
 /// Where a server is asked.
 #[derive(Debug, PartialEq, Eq)]

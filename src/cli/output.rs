@@ -4,12 +4,20 @@
 
 use std::io::{self, Write as _};
 
+use tokio::runtime;
+
 use crate::exit::{ExitCode, Fault};
 
 /// Text of another program, without characters that a terminal acts on.
 pub(super) fn plain(text: &str) -> String {
     let shown = |one: char| if one.is_ascii_graphic() || one == ' ' || one.is_alphanumeric() { one } else { '?' };
     text.chars().map(shown).collect()
+}
+
+/// A runtime of tokio on this thread.
+pub(super) fn runtime() -> Result<runtime::Runtime, Fault> {
+    let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
+    runtime::Builder::new_current_thread().enable_all().build().map_err(failed)
 }
 
 /// Writes text to standard output.

@@ -216,7 +216,7 @@ def test_what_may_not_be_read_ends_the_export(new_server, tmp_path):
         client.create("/a/b", b"", acl=OWN_ACL)
     without = ("--server", f"127.0.0.1:{server.address[1]}", "--out", file)
     done = command("export", "jsonl", "/a", *without)
-    equal((done.returncode, "/a/b: not authorized; give an identity" in done.stderr), (1, True), done.stderr)
+    equal((done.returncode, "/a/b: no permission; give an identity" in done.stderr), (1, True), done.stderr)
     equal(list(tmp_path.iterdir()), [])
     done = command("export", "jsonl", "/a", *without, "--skip-unreadable")
     equal((done.returncode, "1 left out as unreadable" in done.stderr), (0, True), done.stderr)

@@ -42,7 +42,7 @@ const PHRASES: [&str; 16] = [
 ];
 
 /// The parts of the repository: a name, and the folders of its files without those of other parts.
-const PARTS: [(&str, &str); 12] = [
+const PARTS: [(&str, &str); 13] = [
     ("wire", "src/wire"),
     ("core", "src/core"),
     ("consensus", "src/consensus"),
@@ -51,6 +51,7 @@ const PARTS: [(&str, &str); 12] = [
     ("engine", "src/engine"),
     ("journal", "src/journal"),
     ("storage", "src/storage"),
+    ("client", "src/client"),
     ("zookeeper", "src/zookeeper"),
     ("sim", "src/sim"),
     ("bench", "bench"),

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use corral_client::{Client, ErrorCode};
 use corral_core::ids::Zxid;
 use indicatif::{HumanCount, ProgressBar, ProgressFinish};
-use zookeeper_client::{Client, Error};
 
 use crate::cli::client::{Connection, failed};
 use crate::cli::new_file::NewFile;
@@ -48,8 +48,8 @@ pub(crate) fn run(arguments: &Arguments, format: Format) -> Result<(), Fault> {
 
 async fn write<W: Write>(client: Client, arguments: &Arguments, format: Format, out: W) -> Result<W, Fault> {
     let (started, root) = (Instant::now(), arguments.root.as_str());
-    let found = client.check_stat(root).await.map_err(|error| failed(root, &error))?;
-    found.ok_or_else(|| failed(root, &Error::NoNode))?;
+    let found = client.exists(root, None).await.map_err(|error| failed(root, &error))?;
+    found.ok_or_else(|| failed(root, &ErrorCode::NoNode.into()))?;
     let unwritable = |error: io::Error| Fault::new(ExitCode::StorageUnavailable, format!("cannot be written: {error}"));
     let mut writer = Writer::begin(format, BufWriter::new(out), root).map_err(unwritable)?;
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);

@@ -297,7 +297,8 @@ impl TarReader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use zookeeper_client::{Acl, Permission, Stat};
+    use corral_client::{Acl, Stat};
+    use corral_wire::consts::perms;
 
     use super::*;
 
@@ -320,10 +321,7 @@ mod tests {
     }
 
     fn written(format: Format) -> Vec<u8> {
-        let acl = [
-            Acl::new_const(Permission::READ, "world", "anyone"),
-            Acl::new(Permission::ALL, zookeeper_client::AuthId::new("digest", "us\"er:x")),
-        ];
+        let acl = [Acl::new(perms::READ, "world", "anyone"), Acl::new(perms::ALL, "digest", "us\"er:x")];
         let mut writer = Writer::begin(format, Vec::new(), "/app").expect("memory takes it");
         for (path, data, owner) in
             [("/", &b"text"[..], 0), ("/a", b"", i64::MIN), ("/a/\u{e4} b", b"\0\xff", 77), ("/c", b"1\n", 0)]

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use corral_client::Client;
 use corral_core::path;
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
-use zookeeper_client::Client;
 
 use crate::cli::client::Connection;
 use crate::cli::output::{Output, print};

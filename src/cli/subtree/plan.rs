@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use corral_client::{Client, ErrorCode};
 use corral_core::path;
-use zookeeper_client::{Client, Error};
 
 use crate::cli::client::failed;
 use crate::cli::output::{Output, plain};
@@ -51,8 +51,8 @@ impl Plan {
         delete: bool,
     ) -> Result<Plan, Fault> {
         let parent = path::parent(root);
-        let found = client.check_stat(parent).await.map_err(|error| failed(parent, &error))?;
-        found.ok_or_else(|| failed(parent, &Error::NoNode))?;
+        let found = client.exists(parent, None).await.map_err(|error| failed(parent, &error))?;
+        found.ok_or_else(|| failed(parent, &ErrorCode::NoNode.into()))?;
         let (mut wanted, mut ephemerals, mut left_out) = (BTreeMap::new(), 0, BTreeSet::new());
         for (below, mut znode) in tree.znodes {
             let path = if below == path::ROOT { root.to_owned() } else { path::child(root, &below[1..]) };

@@ -6,24 +6,15 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corral_client::{Acl, Stat};
 use corral_core::path;
 use corral_core::znode::Owner;
 use serde::{Deserialize, Serialize};
-use zookeeper_client::{Acl, AuthId, Permission, Stat};
 
 /// Version of the files.
 const VERSION: u32 = 1;
 /// The largest TTL that a server stores, in milliseconds.
 const TTL_MS_MAX: i64 = 0xff_ffff_ffff;
-/// Permissions with their letters, in the order in which zkCli shows them.
-const PERMISSIONS: [(char, Permission); 5] = [
-    ('c', Permission::CREATE),
-    ('d', Permission::DELETE),
-    ('r', Permission::READ),
-    ('w', Permission::WRITE),
-    ('a', Permission::ADMIN),
-];
-
 /// The first record of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -116,13 +107,7 @@ impl Mode {
 impl Record {
     pub(super) fn new(path: String, data: &[u8], acl: &[Acl], stat: &Stat) -> Record {
         let text = std::str::from_utf8(data).ok().filter(|text| !text.chars().any(char::is_control));
-        let letters =
-            |all: Permission| PERMISSIONS.iter().filter(|(_, one)| all.has(*one)).map(|(letter, _)| letter).collect();
-        let entry = |one: &Acl| Entry {
-            perms: letters(one.permission()),
-            scheme: one.scheme().to_owned(),
-            id: one.id().to_owned(),
-        };
+        let entry = |one: &Acl| Entry { perms: one.letters(), scheme: one.scheme.clone(), id: one.id.clone() };
         Record {
             path,
             text: text.filter(|text| !text.is_empty()).map(str::to_owned),
@@ -162,12 +147,9 @@ impl Record {
             return Err("an ACL without entries".to_owned());
         }
         let entry = |entry: &Entry| {
-            let mut all = Permission::NONE;
-            for letter in entry.perms.chars() {
-                let one = PERMISSIONS.iter().find(|(known, one)| *known == letter && !all.has(*one));
-                all = all | one.ok_or_else(|| format!("perms {:?}: give letters of cdrwa", entry.perms))?.1;
-            }
-            Ok(Acl::new(all, AuthId::new(&entry.scheme, &entry.id)))
+            let perms = Acl::perms_of(&entry.perms);
+            let perms = perms.ok_or_else(|| format!("perms {:?}: give letters of cdrwa", entry.perms))?;
+            Ok(Acl::new(perms, &entry.scheme, &entry.id))
         };
         self.acl.iter().map(entry).collect()
     }

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 
+use corral_client::{Acl, Client, Error, ErrorCode, Stat};
 use corral_core::path;
-use zookeeper_client::{Acl, Client, Error, Stat};
 
 use crate::cli::client::failed;
 use crate::exit::Fault;
@@ -25,8 +25,9 @@ pub(super) struct Found {
     pub(super) stat: Stat,
 }
 
-type Answers = (Result<(Vec<u8>, Stat), Error>, Result<(Vec<Acl>, Stat), Error>, Result<Vec<String>, Error>);
-type Asked<'a> = Pin<Box<dyn Future<Output = Answers> + 'a>>;
+type Data = (Option<Vec<u8>>, Stat);
+type Answers = (Result<Data, Error>, Result<(Vec<Acl>, Stat), Error>, Result<(Vec<String>, Stat), Error>);
+type Asked = Pin<Box<dyn Future<Output = Answers>>>;
 
 /// Gives each znode from `root` on to `take`. Without `skipped` a znode that may not be read is an error. With it these are
 /// counted there, and left out with all below them. Znodes that are deleted meanwhile are left out.
@@ -47,10 +48,10 @@ pub(super) async fn walk(
         }
         let Some((answers, path)) = asked.pop_front() else { return Ok(()) };
         let (data, stat, acl, names) = match answers.await {
-            (Ok((data, stat)), Ok((acl, _)), Ok(names)) => (data, stat, acl, names),
+            (Ok((data, stat)), Ok((acl, _)), Ok((names, _))) => (data.unwrap_or_default(), stat, acl, names),
             (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => match (error, skipped.as_deref_mut()) {
-                (Error::NoNode, _) => continue,
-                (Error::NoAuth, Some(count)) => {
+                (Error { code: ErrorCode::NoNode, .. }, _) => continue,
+                (Error { code: ErrorCode::NoAuth, .. }, Some(count)) => {
                     *count += 1;
                     continue;
                 }
@@ -58,13 +59,13 @@ pub(super) async fn walk(
             },
         };
         let children = names.iter().map(|name| path::child(&path, name));
-        waiting.extend(children.filter(|path| path != OWN || client.path() != path::ROOT));
+        waiting.extend(children.filter(|path| path != OWN || client.chroot() != path::ROOT));
         take(Found { path, data, acl, stat })?;
     }
 }
 
 /// Sends the requests at once, and gives the answers later.
-fn ask<'a>(client: &'a Client, path: &str) -> Asked<'a> {
-    let (data, acl, names) = (client.get_data(path), client.get_acl(path), client.list_children(path));
+fn ask(client: &Client, path: &str) -> Asked {
+    let (data, acl, names) = (client.get_data(path, None), client.get_acl(path), client.get_children(path, None));
     Box::pin(async { (data.await, acl.await, names.await) })
 }

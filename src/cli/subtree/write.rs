@@ -7,11 +7,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
+use corral_client::{Acl, Client, CreateMode, Creation, Error, ErrorCode};
 use corral_core::path;
+use corral_wire::consts::perms;
 use indicatif::{ProgressBar, ProgressFinish};
-use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission};
 
 use crate::cli::client::failed;
 use crate::cli::subtree::plan::Plan;
@@ -111,16 +111,15 @@ impl<'a> Writing<'a> {
                 let znode = &plan.wanted[path];
                 let mut acl = znode.acl.clone();
                 if closed.contains(path.as_str()) {
-                    acl.push(Acl::new(Permission::CREATE | Permission::ADMIN, AuthId::authed()));
+                    acl.push(Acl::new(perms::CREATE | perms::ADMIN, "auth", ""));
                     late.push((path.as_str(), 0));
                 }
-                let options = options(znode, &acl);
-                let create = self.client.create(path, &znode.data, &options);
+                let create = self.client.create(path, &creation(znode, &acl));
                 self.push(Step::Create, path, async { create.await.map(drop) });
             } else if let Some((path, change)) = changes.next() {
                 late.extend(change.acl.map(|version| (path.as_str(), version)));
                 if let Some(version) = change.data {
-                    let set = self.client.set_data(path, &plan.wanted[path].data, Some(version));
+                    let set = self.client.set_data(path, Some(&plan.wanted[path].data), Some(version));
                     self.push(Step::Change, path, async { set.await.map(drop) });
                 }
             } else {
@@ -156,7 +155,7 @@ impl<'a> Writing<'a> {
         let Some((step, path, asked)) = self.asked.pop_front() else { return };
         self.bar.inc(1);
         match asked.await {
-            Err(Error::NoNode) if step == Step::Delete => {}
+            Err(Error { code: ErrorCode::NoNode, .. }) if step == Step::Delete => {}
             Ok(()) => match step {
                 Step::Create => self.created += 1,
                 Step::Change => {
@@ -164,29 +163,31 @@ impl<'a> Writing<'a> {
                 }
                 Step::Delete => self.deleted += 1,
             },
-            Err(Error::BadVersion | Error::NodeExists | Error::NoNode | Error::NotEmpty) => {
-                self.conflicts.insert(path);
-            }
-            Err(error) => {
-                self.fault.get_or_insert_with(|| failed(path, &error));
-            }
+            Err(error) => match error.code {
+                ErrorCode::BadVersion | ErrorCode::NodeExists | ErrorCode::NoNode | ErrorCode::NotEmpty => {
+                    self.conflicts.insert(path);
+                }
+                _ => {
+                    self.fault.get_or_insert_with(|| failed(path, &error));
+                }
+            },
         }
     }
 }
 
-fn options<'a>(znode: &Znode, acl: &'a [Acl]) -> zookeeper_client::CreateOptions<'a> {
-    let mode = if znode.mode == Mode::Container { CreateMode::Container } else { CreateMode::Persistent };
-    let options = mode.with_acls(Acls::new(acl));
-    match znode.mode {
-        Mode::TtlMs(ms) => options.with_ttl(Duration::from_millis(ms.unsigned_abs())),
-        _ => options,
-    }
+fn creation<'a>(znode: &'a Znode, acl: &'a [Acl]) -> Creation<'a> {
+    let (mode, ttl_ms) = match znode.mode {
+        Mode::Container => (CreateMode::Container, 0),
+        Mode::TtlMs(ms) => (CreateMode::PersistentWithTtl, ms),
+        _ => (CreateMode::Persistent, 0),
+    };
+    Creation { data: Some(&znode.data), acl, mode, ttl_ms }
 }
 
 /// New znodes with children, below which not everyone may create. Until their children are there, the identities of the import may.
 pub(super) fn closed_parents(plan: &Plan) -> impl Iterator<Item = &str> {
     let parents: BTreeSet<&str> = plan.wanted.keys().map(|path| path::parent(path)).collect();
-    let is_open = |one: &Acl| one.auth_id() == &AuthId::anyone() && one.permission().has(Permission::CREATE);
+    let is_open = |one: &Acl| one.scheme == "world" && one.perms & perms::CREATE != 0;
     let creates = plan.creates.iter().map(String::as_str);
     creates.filter(move |path| parents.contains(path) && !plan.wanted[*path].acl.iter().any(is_open))
 }

@@ -32,15 +32,7 @@ pub struct Users {
 impl Users {
     /// Adds a password of a user; one of them suffices.
     pub fn add(&mut self, name: &str, password: &str) {
-        let hash = Md5::new()
-            .chain_update(encoded(name))
-            .chain_update(b":")
-            .chain_update(REALM)
-            .chain_update(b":")
-            .chain_update(encoded(password))
-            .finalize()
-            .into();
-        self.hashes.entry(name.into()).or_default().push(hash);
+        self.hashes.entry(name.into()).or_default().push(secret(name, REALM, password));
     }
 
     /// Sets the only password of a user.
@@ -119,6 +111,46 @@ pub(crate) fn verify(nonce: &str, token: &[u8], users: &Users) -> Result<Proven,
         }
     }
     Err(Failed)
+}
+
+/// The client's answer to a challenge.
+pub struct Response {
+    /// For the server.
+    pub token: String,
+    /// The answer of a server that knows the user too.
+    pub proof: String,
+}
+
+/// The answer of a client to the server's challenge, `None` if that is no challenge of this mechanism. `random` is not used twice.
+pub fn respond(challenge: &[u8], user: &str, password: &str, random: &[u8; 16]) -> Option<Response> {
+    let challenge = directives(challenge).ok()?;
+    let text = |name: &str| core::str::from_utf8(challenge.get(name)?).ok();
+    let (nonce, realm) = (text("nonce")?, text("realm").unwrap_or_default());
+    if text("algorithm")? != "md5-sess" || [user, nonce, realm].iter().any(|text| text.contains(['"', '\\'])) {
+        return None;
+    }
+    let cnonce = STANDARD.encode(random);
+    let hash = secret(user, realm, password);
+    let (nonce, uri) = (nonce.as_bytes(), DIGEST_URI.as_bytes());
+    let shared = Shared { nonce, cnonce: cnonce.as_bytes(), uri, authzid: None };
+    let proof = shared.proof(&hash, b"AUTHENTICATE:");
+    let nonce = text("nonce")?;
+    Some(Response {
+        token: format!(
+            "charset=utf-8,username=\"{user}\",realm=\"{realm}\",nonce=\"{nonce}\",nc=00000001,cnonce=\"{cnonce}\",\
+             digest-uri=\"{DIGEST_URI}\",maxbuf=65536,response={proof},qop=auth"
+        ),
+        proof: format!("rspauth={}", shared.proof(&hash, b":")),
+    })
+}
+
+/// `MD5(user:realm:password)`.
+fn secret(user: &str, realm: &str, password: &str) -> Hash {
+    let mut hash = Md5::new();
+    for part in [&*encoded(user), b":", realm.as_bytes(), b":", &*encoded(password)] {
+        hash.update(part);
+    }
+    hash.finalize().into()
 }
 
 /// The values that both sides know, without the password.
@@ -257,6 +289,18 @@ mod tests {
         }
         for (user, password) in [("chris", "other"), ("eve", "secret")] {
             assert_eq!(answer(response(user, password, "").as_bytes()), Err(Failed));
+        }
+    }
+
+    #[test]
+    fn the_two_halves_understand_each_other() {
+        for (user, password) in [("chris", "newer"), ("Jürgen", "pä\"ss")] {
+            let response = respond(challenge(NONCE).as_bytes(), user, password, &[7; 16]).expect("a challenge");
+            let proven = answer(response.token.as_bytes()).expect("a proof");
+            assert_eq!((proven.user.as_str(), proven.proof), (user, response.proof));
+        }
+        for wrong in ["", "nonce=\"x\"", "nonce=\"x\",algorithm=md5", "nonce=\"x\\\"\",algorithm=md5-sess"] {
+            assert!(respond(wrong.as_bytes(), "chris", "secret", &[7; 16]).is_none(), "{wrong}");
         }
     }
 
