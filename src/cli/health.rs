@@ -109,18 +109,23 @@ mod tests {
 
     #[test]
     fn health_follows_from_both_probes() {
-        let ready = (200, "[+]leader ok\n[+]serving ok\nreadyz check passed\n".to_owned());
-        let well = (200, "[+]leader ok\n[+]serving ok\nhealthz check passed\n".to_owned());
-        let needy = (503, "[+]leader ok\n[-]data failed: it differs; look\nhealthz check failed\n".to_owned());
-        let down = (503, "[-]leader failed: none leads\n[-]serving failed: none\nreadyz check failed\n".to_owned());
+        let ready = (200, "[+]has-leader ok\n[+]serving ok\nreadyz check passed\n".to_owned());
+        let well = (200, "[+]has-leader ok\n[+]serving ok\nhealthz check passed\n".to_owned());
+        let needy = (503, "[+]has-leader ok\n[-]data failed: it differs; look\nhealthz check failed\n".to_owned());
+        let down = (503, "[-]has-leader failed: none leads\n[-]serving failed: none\nreadyz check failed\n".to_owned());
         let stops = (503, "the server stops\n".to_owned());
-        assert_eq!(judge(&ready, &well), (Health::Ok, "leader, serving are well".to_owned()));
+        assert_eq!(judge(&ready, &well), (Health::Ok, "has-leader, serving are well".to_owned()));
         assert_eq!(judge(&ready, &needy), (Health::Warning, "data failed: it differs; look".to_owned()));
-        let expect = "leader failed: none leads | serving failed: none";
+        let expect = "has-leader failed: none leads | serving failed: none";
         assert_eq!(judge(&down, &needy), (Health::Critical, expect.to_owned()));
         assert_eq!(judge(&stops, &stops), (Health::Critical, "the server stops".to_owned()));
-        let others =
-            [(404, ""), (200, ""), (200, "<html>"), (200, "[-]leader failed\nreadyz check passed\n"), (503, "busy")];
+        let others = [
+            (404, ""),
+            (200, ""),
+            (200, "<html>"),
+            (200, "[-]has-leader failed\nreadyz check passed\n"),
+            (503, "busy"),
+        ];
         for (status, text) in others {
             let (health, reason) = judge(&(status, text.to_owned()), &well);
             assert_eq!(health, Health::Unknown);

@@ -132,7 +132,7 @@ def probe(url, path):
 def test_a_healthy_server_passes_every_probe(server):
     for path in ("/livez", "/readyz", "/readyz?x=1"):
         equal(probe(server.url, path), (200, ["ok"]), path)
-    checks = ["leader", "serving", "disk-space"]
+    checks = ["has-leader", "serving", "disk-space"]
     equal(probe(server.url, "/readyz?verbose"), (200, [*(f"[+]{name} ok" for name in checks), "readyz check passed"]))
     status, lines = probe(server.url, "/healthz?verbose")
     checks += ["disk-space-left", "growth", "applied-lag", "sync-latency", "executor-stalls", "clock", "data", "certificates"]
@@ -171,9 +171,9 @@ def test_a_server_without_a_leader_is_alive_but_not_ready(shards):
         wait_until(lambda: is_reached(url), "it answers")
         equal(probe(url, "/livez"), (200, ["ok"]))
         status, lines = probe(url, "/readyz")
-        equal((status, lines[0].split(":")[0], lines[2:]), (503, "[-]leader failed", ["[+]disk-space ok", "readyz check failed"]))
+        equal((status, lines[0].split(":")[0], lines[2:]), (503, "[-]has-leader failed", ["[+]disk-space ok", "readyz check failed"]))
         code, line = health(("127.0.0.1", ports[3]))
-        assert code == 2 and line.startswith(f"CRITICAL 127.0.0.1:{ports[3]}: leader failed: "), line
+        assert code == 2 and line.startswith(f"CRITICAL 127.0.0.1:{ports[3]}: has-leader failed: "), line
     finally:
         alone.dispose()
 

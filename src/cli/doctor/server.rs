@@ -334,8 +334,8 @@ mod tests {
         let object = metrics.as_object_mut().expect("it is one");
         object.extend(monitor.as_object().cloned().unwrap_or_default());
         let texts = [
-            "[+]leader ok\nreadyz check passed\n".to_owned(),
-            "[+]leader ok\nhealthz check passed\n".to_owned(),
+            "[+]has-leader ok\nreadyz check passed\n".to_owned(),
+            "[+]has-leader ok\nhealthz check passed\n".to_owned(),
             metrics.to_string(),
             json!({"myid": id, "last_zxid": zxid, "error": null}).to_string(),
             json!({"limits.connections_max": "100", "error": null}).to_string(),

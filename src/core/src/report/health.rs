@@ -32,7 +32,7 @@ pub fn checks(gathered: &Gathered) -> Vec<Check> {
     let fault = |is_fault: bool, sentence: &str| is_fault.then(|| String::from(sentence));
     let is_recent = |at_s: u64| at_s > 0 && now_s - at_s.cast_signed() < RECENT_S;
     Vec::from([
-        check("leader", true, (!knows_leader).then(|| String::from(no_leader(facts.stalled)))),
+        check("has-leader", true, (!knows_leader).then(|| String::from(no_leader(facts.stalled)))),
         check("serving", true, facts.obstacle.map(|obstacle| String::from(obstacle.sentence()))),
         check("disk-space", true, fault(facts.stalled, "the log or a snapshot has no space; free space")),
         check("disk-space-left", false, facts.spaces.iter().find(|space| space.is_low()).map(left)),
@@ -115,7 +115,7 @@ mod tests {
         };
         let well = || ServerFacts { certificate_expires: Some(1_800_000_001), ..ServerFacts::default() };
         assert!(failed(well()).is_empty());
-        assert_eq!(failed(ServerFacts { mode: Mode::Looking, ..well() }), ["leader"]);
+        assert_eq!(failed(ServerFacts { mode: Mode::Looking, ..well() }), ["has-leader"]);
         assert_eq!(failed(ServerFacts { obstacle: Some(Obstacle::NoData), ..well() }), ["serving"]);
         assert_eq!(failed(ServerFacts { stalled: true, ..well() }), ["disk-space"]);
         let space = SpaceFacts { needed_bytes: 2 << 30, free_bytes: 1 << 30, ..SpaceFacts::default() };
