@@ -139,11 +139,13 @@ impl Connect {
 /// The `Authorization` header with the first token of a file.
 ///
 /// # Errors
-/// If the file cannot be read.
+/// If the file cannot be read, or has none.
 pub(super) fn bearer(file: &Path) -> Result<String, Fault> {
     let token = fs::read_to_string(file)
         .map_err(|error| Fault::new(ExitCode::Config, format!("{}: cannot be read: {error}", file.display())))?;
-    Ok(format!("Bearer {}", token.lines().next().unwrap_or_default().trim()))
+    let token = token.lines().map(str::trim).find(|line| !line.is_empty());
+    let missing = || Fault::new(ExitCode::Config, format!("{}: it has no token", file.display()));
+    token.map(|token| format!("Bearer {token}")).ok_or_else(missing)
 }
 
 /// A part of an answer.
@@ -239,7 +241,9 @@ fn refusal(status: u16, answer: &str) -> String {
     let fields: Option<serde_json::Value> = serde_json::from_str(answer).ok();
     let error = fields.as_ref().and_then(|fields| fields.get("error")?.as_str()).unwrap_or(answer.trim());
     match status {
-        401 | 403 => format!("{error}; give a file with a token of the server's admin.token_file"),
+        401 | 403 if !error.contains("admin.") => {
+            format!("{error}; give a file with a token of the server's admin.token_file")
+        }
         _ => error.to_owned(),
     }
 }

@@ -43,7 +43,15 @@ pub(super) fn stage_by(config: &Config) -> Option<Stage> {
 fn stage(config: &Config, snapshot: &Path) -> Result<Zxid, Fault> {
     staged::begin(config)?;
     let unfit = |error: SourceError| Fault::new(ExitCode::DataDamaged, error.to_string());
-    let tree = directory::load_snapshot(snapshot).map_err(unfit)?.tree;
+    let unread = |error: SourceError| match error {
+        SourceError::Damaged { offset: 0, .. } => {
+            let sentence =
+                format!("{error}; restore a backup of corral with `corral restore`, while the server is stopped");
+            Fault::new(ExitCode::DataDamaged, sentence)
+        }
+        _ => unfit(error),
+    };
+    let tree = directory::load_snapshot(snapshot).map_err(unread)?.tree;
     servable::check(&tree).map_err(unfit)?;
     let zxid = tree.zxid();
     import::write(&staged::config(config), tree)?;

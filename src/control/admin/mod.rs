@@ -200,12 +200,12 @@ impl Admin {
                 let mut complaint = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(so_far) = complaint.again(Instant::now()) {
                     let reason =
-                        if let Denied::NoTokens(sentence) = &denied { sentence.clone() } else { denied.to_string() };
+                        if let Denied::Unusable(sentence) = &denied { sentence.clone() } else { denied.to_string() };
                     tracing::warn!(command = name, %address, so_far, "admin command refused: {reason}");
                 }
                 let code = match denied {
-                    Denied::Missing | Denied::Wrong | Denied::NoTokens(_) => StatusCode::UNAUTHORIZED,
                     Denied::NotAllowed => StatusCode::FORBIDDEN,
+                    _ => StatusCode::UNAUTHORIZED,
                 };
                 Some((code, denied.to_string()))
             }

@@ -33,9 +33,11 @@ pub(super) enum Denied {
     Wrong,
     #[error("Not authorized")]
     NotAllowed,
+    #[error("Not authenticated: the server has no tokens; set admin.token_file there")]
+    NoTokens,
     /// The file of tokens cannot be used, for this reason.
-    #[error("Not authenticated")]
-    NoTokens(String),
+    #[error("Not authenticated: the server cannot use its admin.token_file; read its log")]
+    Unusable(String),
 }
 
 impl Proofs {
@@ -52,7 +54,7 @@ impl Proofs {
         let authorization = authorization.ok_or(Denied::Missing)?.trim();
         let (scheme, proof) = authorization.split_once(' ').unwrap_or((authorization, ""));
         let (scheme, is_super) = match scheme.to_ascii_lowercase().as_str() {
-            "bearer" => ("token", self.is_token(proof.trim()).map_err(Denied::NoTokens)?),
+            "bearer" => ("token", self.is_token(proof.trim())?),
             "digest" if proof.contains(':') => {
                 let is_super = |(id, hash): &(String, DigestHash)| digest_id(proof.as_bytes(), *hash) == *id;
                 return allowed("digest", self.digest.as_ref().is_some_and(is_super));
@@ -64,9 +66,10 @@ impl Proofs {
     }
 
     /// Compares digests: how long that takes tells nothing of a token.
-    fn is_token(&self, proof: &str) -> Result<bool, String> {
-        let Some(path) = &self.token_file else { return Ok(false) };
-        let tokens = tokens(path).map_err(|sentence| format!("admin.token_file: {}: {sentence}", path.display()))?;
+    fn is_token(&self, proof: &str) -> Result<bool, Denied> {
+        let path = self.token_file.as_ref().ok_or(Denied::NoTokens)?;
+        let unusable = |sentence| Denied::Unusable(format!("admin.token_file: {}: {sentence}", path.display()));
+        let tokens = tokens(path).map_err(unusable)?;
         Ok(tokens.iter().any(|token| Sha256::digest(token) == Sha256::digest(proof)))
     }
 }
