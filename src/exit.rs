@@ -103,10 +103,24 @@ impl From<DiskError> for Fault {
     fn from(error: DiskError) -> Fault {
         let code = match error {
             DiskError::InUse { .. } => ExitCode::DataDirLocked,
-            DiskError::Foreign { .. } | DiskError::WrongFormat { .. } => ExitCode::DataDirForeign,
+            DiskError::Empty { .. }
+            | DiskError::NoFormat { .. }
+            | DiskError::Foreign { .. }
+            | DiskError::WrongFormat { .. } => ExitCode::DataDirForeign,
             _ => ExitCode::StorageUnavailable,
         };
-        Fault::new(code, with_advice(&error))
+        let (path, found) = match &error {
+            DiskError::Io { path, .. } if path.is_file() => (path, "a file".to_owned()),
+            DiskError::Foreign { path, found } if is_backup(found) => {
+                (path, format!("one of backups: it holds {found:?}"))
+            }
+            _ => return Fault::new(code, with_advice(&error)),
+        };
+        let sentence = format!(
+            "{}: not a data directory, but {found}; `corral verify` and `corral restore` read backups and archives",
+            path.display()
+        );
+        Fault::new(ExitCode::DataDirForeign, sentence)
     }
 }
 
@@ -144,6 +158,14 @@ impl From<SnapshotError> for Fault {
         };
         Fault::new(code, error.to_string())
     }
+}
+
+/// Whether a backup, or a file or directory of an archive, has this name.
+fn is_backup(name: &str) -> bool {
+    let is_chain = |(time, zxid): (&str, &str)| {
+        time.contains('T') && zxid.len() == 16 && zxid.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    [".zst", ".zst.age"].iter().any(|end| name.ends_with(end)) || name.split_once("Z-").is_some_and(is_chain)
 }
 
 /// The error in words, and what to do if permission is missing.
@@ -225,6 +247,10 @@ mod tests {
         let path = std::path::PathBuf::from("/d");
         check(DiskError::InUse { path: path.clone(), holder: "7".to_owned() }.into(), ExitCode::DataDirLocked);
         check(DiskError::Foreign { path: path.clone(), found: file() }.into(), ExitCode::DataDirForeign);
+        check(DiskError::Empty { path: path.clone() }.into(), ExitCode::DataDirForeign);
+        let chain = "20261127T164554.581Z-0000000000000000".to_owned();
+        let archive = Fault::from(DiskError::Foreign { path: path.clone(), found: chain });
+        assert!(archive.sentence.contains("corral restore"), "{archive:?}");
         check(DiskError::Io { path, what: "cannot open", source: io() }.into(), ExitCode::StorageUnavailable);
         check(LogError::SyncFailed { file: file(), source: io() }.into(), ExitCode::SyncFailed);
         check(LogError::Damaged { file: file(), offset: 5, what: file() }.into(), ExitCode::DataDamaged);

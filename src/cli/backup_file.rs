@@ -178,6 +178,7 @@ impl Source {
         }
         let opened: Result<Box<dyn Read>, String> = match object(&self.backup) {
             Some(url) => Download::begin(url).map(|object| -> Box<dyn Read> { Box::new(object) }),
+            None if self.backup.is_dir() => Err("it is a data directory; give a backup or an archive".to_owned()),
             None => File::open(&self.backup)
                 .map(|file| -> Box<dyn Read> { Box::new(BufReader::new(file)) })
                 .map_err(|error| error.to_string()),

@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
 /// If no thread can be started, or standard output cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
     let (directories, mut servers): (Vec<String>, Vec<String>) =
-        arguments.targets.iter().cloned().partition(|target| Path::new(target).is_dir());
+        arguments.targets.iter().cloned().partition(|target| Path::new(target).exists());
     let mut directories: Vec<PathBuf> = directories.into_iter().map(PathBuf::from).collect();
     let host = arguments.config.as_deref().map(host::examine);
     let config = host.as_ref().and_then(|(_, config)| config.as_ref());
@@ -141,10 +141,10 @@ fn examine_directory(path: &Path) -> Section {
 }
 
 fn unusable(target: &str, fault: &Fault) -> Finding {
-    let advice = match fault.code {
-        ExitCode::DataDirForeign => "corral import zookeeper --help, if the data are those of ZooKeeper",
-        _ => "run this command as the user of the server",
-    };
     let cause = fault.sentence.strip_prefix(&format!("{target}: ")).unwrap_or(&fault.sentence);
+    let (cause, advice) = match cause.rsplit_once("; ") {
+        Some(parts) if fault.code == ExitCode::DataDirForeign => parts,
+        _ => (cause, "run this command as the user of the server"),
+    };
     Finding::critical("directory", cause, advice)
 }

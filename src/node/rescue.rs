@@ -51,9 +51,11 @@ impl Survivor {
             let sentence = format!("{}: it holds no data", directory.display());
             Fault::new(ExitCode::StorageUnavailable, sentence)
         };
-        if !directory.is_dir() {
+        if !directory.exists() {
             return Err(nothing());
         }
+        // Nothing is written into a directory without data.
+        MmapDisk::open_read_only(directory)?;
         let mut opened =
             open(config, threads, &AtomicU64::new(0), Purpose::Rescue, |disk, _| owner::refuse_unfinished(disk))
                 .map_err(without_others)?;

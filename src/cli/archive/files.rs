@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use corral_backup::entries::Place;
 use corral_backup::envelope::Head;
+use corral_storage::MmapDisk;
 
 use crate::cli::backup_file::{STANDARD, object};
 use crate::cli::object_store;
@@ -94,18 +95,20 @@ impl Archive {
     /// The archive at this path, if it is one.
     ///
     /// # Errors
-    /// If it cannot be listed, or is a directory with neither data nor a chain.
+    /// If it cannot be listed, or is a directory with neither data nor a base.
     pub(in crate::cli) fn find(path: &Path) -> Result<Option<Archive>, Fault> {
         let is_directory = object(path).is_none();
         if path == Path::new(STANDARD) || (is_directory && !path.is_dir()) || holds_data(path) {
             return Ok(None);
         }
         let archive = Archive::list(path)?;
-        if is_directory && archive.chains.is_empty() && archive.baseless.is_empty() {
-            let sentence = format!("{}: it is neither a data directory nor an archive with a base", path.display());
-            return Err(Fault::new(ExitCode::DataDirForeign, sentence));
+        match (archive.chains.is_empty(), archive.baseless.first()) {
+            (false, _) => Ok(Some(archive)),
+            (true, Some(name)) => Err(no_base(name)),
+            // The error names the content.
+            (true, None) if is_directory => Ok(MmapDisk::open_read_only(path).map(|_| None)?),
+            (true, None) => Ok(None),
         }
-        Ok(Some(archive).filter(|archive| !archive.chains.is_empty()))
     }
 
     /// Where the base of a chain is.
@@ -250,6 +253,11 @@ fn line(base: u64, mut files: Vec<Entries>) -> (Vec<Entries>, Vec<Entries>) {
         }
     }
     (line, others)
+}
+
+/// The fault of a directory with entries alone.
+pub(super) fn no_base(name: &str) -> Fault {
+    Fault::new(ExitCode::DataDamaged, format!("{name} has no base: its entries cannot be restored"))
 }
 
 /// Whether it is a data directory.

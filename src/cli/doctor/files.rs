@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Directory>, Fault> {
     };
     if let Some(odd) = fs::read_dir(path).ok().and_then(|entries| entries.flatten().find(is_odd)) {
         let name = odd.file_name().display().to_string();
-        return Err(Fault::new(ExitCode::DataDirForeign, format!("{name} is no regular file: remove it")));
+        return Err(Fault::new(ExitCode::DataDirForeign, format!("{name} is no regular file; remove it")));
     }
     let disk = match MmapDisk::open_read_only(path) {
         Ok(disk) => disk,

@@ -63,8 +63,22 @@ pub enum DiskError {
         /// Process id of the holder; empty if it is not known.
         holder: String,
     },
+    /// The directory is to be read, and holds no data.
+    #[error("{}: the directory is empty; give the one with the data", path.display())]
+    Empty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory holds files of corral, and no marker.
+    #[error("{}: holds {found:?} but no FORMAT file; if FORMAT alone was lost, copy it from another server's data directory", path.display())]
+    NoFormat {
+        /// The directory.
+        path: PathBuf,
+        /// One of the files.
+        found: String,
+    },
     /// The directory holds other files, and no marker of corral.
-    #[error("{}: not a corral data directory: holds {found:?} but no FORMAT file; configure an empty directory, or, if these are corral's files and FORMAT alone was lost, copy it from another server's data directory", path.display())]
+    #[error("{}: not a corral data directory: holds {found:?}; give an empty directory, or one with data of corral", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -162,7 +176,7 @@ impl MmapDisk {
     /// Files are copied into memory instead of mapped, because a running server may be writing them.
     ///
     /// # Errors
-    /// [`DiskError::Io`], [`DiskError::Foreign`] and [`DiskError::WrongFormat`].
+    /// [`DiskError`], of its content or of the file system.
     pub fn open_read_only(path: &Path) -> Result<MmapDisk, DiskError> {
         check_format(path, false)?;
         let handle = File::open(path).map_err(|source| DiskError::Io {
@@ -426,17 +440,19 @@ fn check_format(path: &Path, may_be_empty: bool) -> Result<bool, DiskError> {
             file.take(limit).read_to_end(&mut text).map_err(fault("cannot read FORMAT"))?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            for entry in fs::read_dir(path).map_err(fault("cannot list the data directory"))? {
-                let name = entry.map_err(fault("cannot list the data directory"))?.file_name();
-                if !may_be_empty || !HARMLESS_NAMES.iter().any(|harmless| name == *harmless) {
-                    let found = name.to_string_lossy().into_owned();
-                    return Err(DiskError::Foreign { path: path.to_owned(), found });
-                }
-            }
-            if may_be_empty {
-                return Ok(false);
-            }
-            return Err(DiskError::Foreign { path: path.to_owned(), found: "nothing".to_owned() });
+            let list = || fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+            let names = list().map_err(fault("cannot list the data directory"))?;
+            let names = names.iter().map(|name| name.to_string_lossy().into_owned());
+            let mut names: Vec<String> = names.filter(|name| !HARMLESS_NAMES.contains(&&**name)).collect();
+            let path = path.to_owned();
+            return match names.iter().position(|name| is_own(name)) {
+                Some(own) => Err(DiskError::NoFormat { path, found: names.swap_remove(own) }),
+                None => match names.pop() {
+                    Some(found) => Err(DiskError::Foreign { path, found }),
+                    None if may_be_empty => Ok(false),
+                    None => Err(DiskError::Empty { path }),
+                },
+            };
         }
         Err(error) => return Err(fault("cannot read FORMAT")(error)),
     }
@@ -445,6 +461,12 @@ fn check_format(path: &Path, may_be_empty: bool) -> Result<bool, DiskError> {
     }
     let found = String::from_utf8_lossy(&text).into_owned();
     Err(DiskError::WrongFormat { path: path.to_owned(), found, expected: FORMAT_TEXT })
+}
+
+/// Whether only this program makes files of this name.
+fn is_own(name: &str) -> bool {
+    let is_data = [".seg", ".img"].iter().any(|end| name.ends_with(end));
+    OWN_NAMES.contains(&name) || is_data && DATA_PREFIXES.iter().any(|begin| name.starts_with(begin))
 }
 
 /// Removes the access of other users to this program's files. A file of another owner is left, and counted.
