@@ -5,6 +5,7 @@ pub(super) mod files;
 pub(super) mod restore;
 
 use std::fs::DirBuilder;
+use std::mem;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use indicatif::{HumanBytes, ProgressBar};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::cli::archive::files::{Archive, holds_data};
+use crate::cli::archive::files::{Archive, Chain, holds_data};
 use crate::cli::backup::{public_key, receive};
 use crate::cli::backup_file::{NewBackup, STANDARD, extension, object, unwritable};
-use crate::cli::http::{Part, Server, bearer};
+use crate::cli::http::{NOT_REACHED, Part, Server, bearer};
 use crate::cli::output::{self, print_fault};
 use crate::cli::time::utc;
 use crate::data::backups::ENTRIES_BYTES_MAX;
@@ -66,7 +67,7 @@ pub(crate) struct Arguments {
 /// Ships until SIGTERM or SIGINT, or once. Everything committed before the signal is shipped.
 ///
 /// # Errors
-/// If the first look fails, or the last one. Those between are tried again.
+/// If the first look fails. Those later are tried again. If the last look fails, and not only because the server does not run.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let stops = stops()?;
     if arguments.to == Path::new(STANDARD) || holds_data(&arguments.to) {
@@ -90,11 +91,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     // The chain before a base without entries may lack the last ones up to the base.
     let open = if archive.chains.last().is_some_and(|last| !last.has_entries()) { 2 } else { 1 };
     let from = archive.chains.len().saturating_sub(open);
-    let mut shipper = Shipper { arguments, archive, from };
+    let mut shipper = Shipper { arguments, archive, from, looked_ms: 0, is_new: false };
     shipper.round()?;
     if arguments.once {
-        return Ok(());
+        return shipper.describe("");
     }
+    let mut is_told = false;
     loop {
         let pause = Instant::now();
         while pause.elapsed() < Duration::from_secs(arguments.every) && !stops.load(Ordering::Relaxed) {
@@ -103,8 +105,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
         let is_last = stops.load(Ordering::Relaxed);
         match shipper.round() {
             Err(fault) if !is_last => print_fault(&Fault { sentence: format!("{fault}; trying again"), ..fault }),
-            done if is_last => return done,
-            _ => {}
+            // The server keeps the rest for the next start.
+            Err(fault) if fault.sentence.contains(NOT_REACHED) => {
+                return shipper.describe("the server was not reached: ");
+            }
+            Err(fault) => return Err(fault),
+            Ok(()) if is_last => return shipper.describe(""),
+            Ok(()) if !shipper.is_new && !mem::replace(&mut is_told, true) => shipper.describe("")?,
+            Ok(()) => {}
         }
     }
 }
@@ -125,6 +133,10 @@ struct Shipper<'a> {
     archive: Archive,
     /// The first chain that does not have everything yet.
     from: usize,
+    /// When the last look that found nothing more began, by the clock of this host. 0 before that.
+    looked_ms: i64,
+    /// Whether the last look found anything new.
+    is_new: bool,
 }
 
 /// Entries in the log of the server behind a chain.
@@ -142,6 +154,7 @@ impl Shipper<'_> {
     /// it: no moment is missing.
     fn round(&mut self) -> Result<(), Fault> {
         let authorization = bearer(&self.arguments.token_file)?;
+        self.is_new = false;
         let mut has_base = self.is_base_due();
         if has_base {
             self.ship_base(&authorization)?;
@@ -152,6 +165,17 @@ impl Shipper<'_> {
         }
         self.from = self.archive.chains.len().saturating_sub(1);
         Ok(())
+    }
+
+    /// Says where the archive ends.
+    fn describe(&self, front: &str) -> Result<(), Fault> {
+        let front = if front.is_empty() && !self.is_new { "nothing new: " } else { front };
+        let zxid = self.archive.chains.last().map_or(0, Chain::end_zxid);
+        let had = match self.looked_ms {
+            0 => String::new(),
+            ms => format!(", and has everything that the server had at {}", utc(ms)),
+        };
+        output::print(&format!("{front}the archive ends at zxid 0x{zxid:x}{had}\n"))
     }
 
     /// Ships what is new behind each chain. Whether the last one cannot go on.
@@ -190,12 +214,14 @@ impl Shipper<'_> {
         });
         let finished = received.and_then(|(head, out)| out.finish(&head).map(|_| head));
         let head = finished.inspect_err(|_| archive.chains.truncate(count))?;
+        self.is_new = true;
         let name = archive.chains.last().map_or("", |chain| &chain.name);
         output::print(&format!("{name}: base, zxid 0x{:x}, {}\n", head.zxid, HumanBytes(head.bytes)))
     }
 
     /// Ships the next entries of a chain.
     fn ship(&mut self, chain: usize, authorization: &str) -> Result<Found, Fault> {
+        let asked_ms = Clock::start().wall().0;
         let (head, body) = self.fetch(self.archive.chains[chain].end(), authorization)?;
         if body.is_empty() || !self.archive.has_base(&self.archive.chains[chain]) {
             return Ok(Found::Gap);
@@ -204,7 +230,10 @@ impl Shipper<'_> {
         if !self.archive.chains[chain].goes_on_behind(before, head.salt) {
             return Ok(Found::Gap);
         }
-        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(Found::All) };
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+            self.looked_ms = asked_ms;
+            return Ok(Found::All);
+        };
         if head.place() != last.place {
             return Err(not_whole(&BackupError::Damaged("they are not those in the head".to_owned())));
         }
@@ -222,7 +251,12 @@ impl Shipper<'_> {
         written.inspect_err(|_| self.archive.chains[chain].forget_last())?;
         let (name, count, time) = (&self.archive.chains[chain].name, entries.len(), utc(time));
         output::print(&format!("{name}: {count} entries to zxid 0x{zxid:x} of {time}\n"))?;
-        Ok(if entries::is_full(&entries) { Found::Some } else { Found::All })
+        self.is_new = true;
+        if entries::is_full(&entries) {
+            return Ok(Found::Some);
+        }
+        self.looked_ms = asked_ms;
+        Ok(Found::All)
     }
 
     /// The committed entries behind the one with this index.

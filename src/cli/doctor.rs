@@ -19,7 +19,7 @@ use clap::Args;
 
 use self::report::{Fact, Finding, Section};
 use self::server::Server;
-use crate::cli::http::{Connect, LOCAL};
+use crate::cli::http::{Connect, LOCAL, NOT_REACHED};
 use crate::cli::output;
 use crate::config::Config;
 use crate::config::value::OnClientAddr;
@@ -116,7 +116,7 @@ fn ask(target: &str, connect: &Connect) -> Result<Server, Finding> {
     let (address, answers) = connect.ask(target, &server::PATHS).map_err(unusable)?;
     let server = answers.and_then(|answers| Server::of(address, &answers, unix_time()));
     server.map_err(|reason| {
-        let is_down = ["not reached", "no answer within"].iter().any(|begin| reason.starts_with(begin));
+        let is_down = [NOT_REACHED, "no answer within"].iter().any(|begin| reason.starts_with(begin));
         let cause = reason.split("; start the server").next().unwrap_or_default();
         Finding::critical("reached", cause, if is_down { pages::ENDED } else { pages::LISTENS })
     })

@@ -30,6 +30,8 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const PORT: u16 = 8080;
 /// The admin address of this host.
 pub(super) const LOCAL: &str = "127.0.0.1:8080";
+/// Begins the reason if the server does not listen.
+pub(super) const NOT_REACHED: &str = "not reached: ";
 /// A large answer may have to be prepared.
 const PREPARED_WITHIN: Duration = Duration::from_secs(600);
 
@@ -256,7 +258,7 @@ async fn respond(
 ) -> Result<Response<Incoming>, String> {
     let stream = TcpStream::connect((target.host.as_str(), target.port))
         .await
-        .map_err(|error| format!("not reached: {error}; start the server, or give its admin.http_addr"))?;
+        .map_err(|error| format!("{NOT_REACHED}{error}; start the server, or give its admin.http_addr"))?;
     let Some(config) = tls else { return request(stream, target, wanted).await };
     let name =
         ServerName::try_from(target.host.clone()).map_err(|_| "the host is no name of a certificate".to_owned())?;

@@ -94,6 +94,7 @@ def test_every_acknowledged_moment_comes_back(server, tmp_path, shards):
     running.send_signal(signal.SIGTERM)
     told = running.communicate()[0]
     equal(running.returncode, 0, told)
+    assert int(told.splitlines()[-1].split("the archive ends at zxid ")[1].split(",")[0], 16) >= history.zxids[-1], told
     assert len(chains(to)) > 1 and told.count(": base, zxid ") == len(chains(to)), told
     for zxid in [*history.zxids[::40], history.zxids[-1]]:
         equal(restored(to, shards, "--to-zxid", hex(zxid)), history.at(zxid), hex(zxid))
@@ -177,6 +178,7 @@ def test_a_deleted_chain_is_followed_by_a_base(server, tmp_path):
         with server.client() as client:
             client.create(name)
     wait_until(lambda: list(to.glob("*/base-*.zst")), "there is a base again")
+    server.stop()
     running.send_signal(signal.SIGTERM)
     equal(running.wait(), 0)
     equal(command("verify", to).returncode, 0)
