@@ -201,6 +201,7 @@ Examples:
   corral verify backup.zst                              a backup
   corral verify backup.zst.age --identity key           an encrypted one
   corral verify /mnt/archive                            an archive
+  corral verify /mnt/archive --max-age 3600             and its last moment is of the last hour
   corral verify data                                    a data directory, also beside its server";
 
 const INSPECT_EXAMPLES: &str = "\

@@ -86,18 +86,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     out.finish()
 }
 
-/// Reads a backup wholly, and says what it holds.
+/// Reads a backup wholly, and says what it holds. Gives its time, in milliseconds since 1970.
 ///
 /// # Errors
 /// If it is damaged, or cannot be read.
-pub(super) fn verify(source: &Source, out: &mut Output) -> Result<(), Fault> {
+pub(super) fn verify(source: &Source, out: &mut Output) -> Result<i64, Fault> {
     let (scratch, keys, bar) = (scratch()?, source.keys()?, bar());
     let progress = &mut |head: &Head, bytes| show(&bar, head, bytes);
     let read = Received::in_scratch(scratch.path(), source.open()?, &keys, progress);
     let received = read.map_err(|fault| source.named(fault))?;
     drop(bar);
     describe_head(out, &received.head)?;
-    describe(out, &received.head, &State::of(&received.head, &received.loaded)?)
+    describe(out, &received.head, &State::of(&received.head, &received.loaded)?)?;
+    Ok(received.head.time_ms)
 }
 
 fn describe_head(out: &mut Output, head: &Head) -> Result<(), Fault> {

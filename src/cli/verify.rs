@@ -13,33 +13,50 @@ use crate::cli::archive::{self, files::Archive};
 use crate::cli::backup_file::Source;
 use crate::cli::output::Output;
 use crate::cli::restore;
+use crate::cli::time::utc;
 use crate::data::damage::Damage;
 use crate::data::snapshots::Unusable;
 use crate::data::{owner, snapshots};
 use crate::exit::{ExitCode, Fault};
+use crate::runtime::clock::Clock;
 
 /// Arguments of `corral verify`.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
+    /// End with 1 if the last moment of a backup or an archive is longer ago
+    #[arg(long, value_name = "SECONDS")]
+    max_age: Option<u32>,
 }
 
 /// Checks it, and prints what it holds.
 ///
 /// # Errors
-/// A `DataDamaged` fault if anything does not match its checksum. Others if it cannot be read.
+/// A `DataDamaged` fault if anything does not match its checksum. Others if it cannot be read, or is too old.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let (mut out, path) = (Output::new(), arguments.source.path());
-    if let Some(archive) = Archive::find(path)? {
-        archive::restore::verify(&archive, &arguments.source, &mut out)?;
-    } else if path.is_dir() {
-        directory(path, &mut out)?
-    } else {
+    let last_ms = if let Some(archive) = Archive::find(path)? {
+        archive::restore::verify(&archive, &arguments.source, &mut out)?
+    } else if !path.is_dir() {
         restore::verify(&arguments.source, &mut out)?
-    }
+    } else if arguments.max_age.is_some() {
+        let sentence = format!("{}: --max-age is for a backup or an archive", path.display());
+        return Err(Fault::new(ExitCode::Config, sentence));
+    } else {
+        directory(path, &mut out)?;
+        0
+    };
     out.line("whole         yes")?;
-    out.finish()
+    out.finish()?;
+    let age_ms = Clock::start().wall().0.saturating_sub(last_ms);
+    match arguments.max_age {
+        Some(max) if age_ms > i64::from(max) * 1000 => Err(Fault::new(
+            ExitCode::Internal,
+            format!("{}: its last moment is {}, more than {max} s ago", path.display(), utc(last_ms)),
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn directory(path: &Path, out: &mut Output) -> Result<(), Fault> {

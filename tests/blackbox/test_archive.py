@@ -199,6 +199,8 @@ def test_a_time(server, tmp_path, shards):
     found = restored(to, shards, "--to-time", utc(middle))
     equal({path for path in history.nodes if history.nodes[path][2] > middle} & found, set())
     equal({path for path, (_, end, time) in history.nodes.items() if end is None and time <= middle} - found, set())
+    for max_age, code in [(0, 1), (86_400, 0)]:
+        equal(command("verify", to, "--max-age", max_age).returncode, code)
     for moment, code in [("2000-01-01", 3), ("2100-01-01", 0)]:
         done = command("restore", to, "--to-time", moment, "--dry-run")
         equal(done.returncode, code, done.stdout + done.stderr)

@@ -6,7 +6,7 @@ use corral_backup::envelope::Head;
 use corral_backup::pack::Keys;
 use indicatif::{ProgressBar, ProgressFinish};
 
-use crate::cli::archive::files::{Archive, Chain, Entries};
+use crate::cli::archive::files::{Archive, Chain, Entries, no_base};
 use crate::cli::backup_file::{Source, scratch};
 use crate::cli::log::filter::hex;
 use crate::cli::output::Output;
@@ -202,15 +202,16 @@ fn damaged(sentence: String) -> Fault {
     Fault::new(ExitCode::DataDamaged, sentence)
 }
 
-/// Reads all chains wholly, and compares the state that entries lead to with the next base.
+/// Reads all chains wholly, and compares the state that entries lead to with the next base. Gives the time of the last entry, or of
+/// a later base, in milliseconds since 1970.
 ///
 /// # Errors
 /// If anything is damaged or missing, or cannot be read.
-pub(in crate::cli) fn verify(archive: &Archive, of: &Source, out: &mut Output) -> Result<(), Fault> {
+pub(in crate::cli) fn verify(archive: &Archive, of: &Source, out: &mut Output) -> Result<i64, Fault> {
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     let keys = of.keys()?;
     let with = (&keys, &bar);
-    let mut before: Option<(&Chain, State)> = None;
+    let (mut before, mut last_ms): (Option<(&Chain, State)>, _) = (None, 0);
     for chain in &archive.chains {
         let (source, scratch) = (of.at(&archive.base(chain)), scratch()?);
         let received = Received::in_scratch(scratch.path(), source.open()?, &keys, &mut |_, _| {});
@@ -219,15 +220,15 @@ pub(in crate::cli) fn verify(archive: &Archive, of: &Source, out: &mut Output) -
         let base = State::of(&received.head, &received.loaded)?;
         if let Some((former, mut state)) = before.take() {
             let joins = joins(archive, (former, &mut state), (chain, &base), with)?;
-            finish(archive, (former, state), with, if joins { LEADS_ON } else { NOT_JOINED }, out)?;
+            last_ms =
+                last_ms.max(finish(archive, (former, state), with, if joins { LEADS_ON } else { NOT_JOINED }, out)?);
         }
         before = Some((chain, base));
     }
-    before.map_or(Ok(()), |(chain, state)| finish(archive, (chain, state), with, "", out))?;
-    match archive.baseless.first() {
-        Some(name) => Err(damaged(format!("{name} has no base: its entries cannot be restored"))),
-        None => Ok(()),
+    if let Some((chain, state)) = before {
+        last_ms = last_ms.max(finish(archive, (chain, state), with, "", out)?);
     }
+    archive.baseless.first().map_or(Ok(last_ms), |name| Err(no_base(name)))
 }
 
 const LEADS_ON: &str = ", and lead to the next base";
@@ -252,17 +253,18 @@ fn joins(
     Err(damaged(format!("the entries of {} do not lead to the base of {}", chain.name, next.name)))
 }
 
-/// Reads the rest of a chain, and tells what it has.
+/// Reads the rest of a chain, and tells what it has. Gives the time of its end.
 fn finish(
     archive: &Archive,
     (chain, mut state): (&Chain, State),
     with: With<'_>,
     next: &str,
     out: &mut Output,
-) -> Result<(), Fault> {
+) -> Result<i64, Fault> {
     roll_forward(archive, chain, &mut state, Until::End, with)?;
     chain.others.iter().try_for_each(|file| read(archive, chain, file, with.0).map(drop))?;
     let (name, entries, zxid) = (&chain.name, state.entries, state.zxid());
     out.line(&format!("chain         {name}, {entries} entries to zxid 0x{zxid:x}{}{next}", at(&state)))?;
-    check_gap(chain)
+    check_gap(chain)?;
+    Ok(state.time_ms.map_or(chain.time_ms, |ms| ms.max(chain.time_ms)))
 }
