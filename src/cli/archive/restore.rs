@@ -19,7 +19,7 @@ use crate::node::roll_forward::{State, Until};
 /// Which moment of an archive.
 #[derive(Args)]
 pub(in crate::cli) struct Moment {
-    /// Of an archive: the state behind the transaction with this zxid, hexadecimal
+    /// Of an archive: the state behind the transaction with this zxid, such as 0x500000a1c
     #[arg(long, value_name = "0xZXID", value_parser = hex, conflicts_with = "to_time")]
     to_zxid: Option<u64>,
     /// Of an archive: the state at this time, in UTC, such as 2026-11-24T02:49:48

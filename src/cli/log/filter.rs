@@ -13,7 +13,7 @@ pub(super) struct Filter {
     /// Show only the operations of this session
     #[arg(long, value_name = "0xID", value_parser = hex)]
     session: Option<u64>,
-    /// Show only the operations with these zxids, hexadecimal. One end may be missing
+    /// Show only the operations with these zxids, such as 0x5..0xa. One end may be missing
     #[arg(long, value_name = "A..B", value_parser = range)]
     zxid: Option<(u64, u64)>,
     /// Show only the operations since this time, in UTC, such as 2026-11-24 or 2026-11-24T02:49
@@ -36,10 +36,14 @@ impl Filter {
     }
 }
 
-/// A hexadecimal number.
+/// A zxid or a session as it is printed. Answers by HTTP have decimal numbers, so digits alone could be either.
 pub(in crate::cli) fn hex(text: &str) -> Result<u64, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16).map_err(|_| "give a hexadecimal number, such as 0x100000300000729".to_owned())
+    let of = |digits| u64::from_str_radix(digits, 16).ok();
+    text.strip_prefix("0x").and_then(of).ok_or_else(|| match (of(text), text.parse::<u64>()) {
+        (Some(_), Ok(decimal)) => format!("write 0x{text}, or 0x{decimal:x} if {text} is decimal"),
+        (Some(_), _) => format!("write 0x{text}"),
+        _ => "give a hexadecimal number, such as 0x100000300000729".to_owned(),
+    })
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
@@ -55,7 +59,9 @@ mod tests {
     #[test]
     fn values_as_they_are_written() {
         assert_eq!(range("0x5..0xa"), Ok((5, 10)));
-        assert_eq!((range("5.."), range("..a"), range("0x7")), (Ok((5, u64::MAX)), Ok((0, 10)), Ok((7, 7))));
-        assert!(range("x..").is_err() && hex("-1").is_err());
+        assert_eq!((range("0x5.."), range("..0xa"), range("0x7")), (Ok((5, u64::MAX)), Ok((0, 10)), Ok((7, 7))));
+        assert!(range("x..").is_err() && hex("-1").is_err() && hex("0x").is_err());
+        let advice = "write 0x4294967297, or 0x100000001 if 4294967297 is decimal";
+        assert_eq!((hex("4294967297"), hex("a")), (Err(advice.to_owned()), Err("write 0xa".to_owned())));
     }
 }
