@@ -1,5 +1,5 @@
-//! `corral log dump`: prints the records of a log directory, also of a damaged one. The main thread only; reads, never
-//! writes.
+//! `corral log dump`: prints the records of a log directory, also of a damaged one, or the entries of an archive. The main thread only;
+//! reads, never writes.
 //!
 //! An unfinished record at the end is what a power failure leaves, and no damage; a place without a valid record below what
 //! is known to be durable is.
@@ -14,10 +14,14 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use clap::Args;
+use corral_backup::entries::{Entry, Place};
 use corral_consensus::ConfChange;
 use corral_storage::{Dump, DumpItem, DumpRecord, MmapDisk, RecordKind, confirm_damage};
 use serde_json::json;
 
+use crate::cli::archive::files::Archive;
+use crate::cli::archive::restore::each_entry;
+use crate::cli::backup_file::{Source, object};
 use crate::cli::log::filter::Filter;
 use crate::cli::log::transactions::Operation;
 use crate::cli::output::Output;
@@ -27,9 +31,12 @@ use crate::exit::{ExitCode, Fault};
 /// Arguments of `corral log dump`.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The log directory: the server's --log-dir, or its --data-dir
+    /// The log directory: the server's --log-dir, or its --data-dir. Or an archive, or a file of its entries
     #[arg(value_name = "DIR", default_value = "data")]
     directory: PathBuf,
+    /// File of the keys that decrypt an archive, as age-keygen writes them
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
     /// Only the records, not the operations in them
     #[arg(long, conflicts_with_all = ["path", "session", "zxid", "since"])]
     records: bool,
@@ -54,8 +61,12 @@ struct Totals {
 /// Prints every segment, record and gap, one a line, below each entry its operations, and where the log ends.
 ///
 /// # Errors
-/// A fault when the directory, or a file in it, cannot be read, or is not corral's, or when the log is damaged.
+/// A fault when the directory, or a file in it, cannot be read, or is not corral's, or when the log or archive is damaged.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
+    let archive = Archive::find(&arguments.directory)?;
+    if archive.is_some() || arguments.directory.is_file() || object(&arguments.directory).is_some() {
+        return arguments.dump_archive(archive.as_ref());
+    }
     let disk = MmapDisk::open_read_only(&arguments.directory)?;
     let unreadable = |error: io::Error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be read: {error}", arguments.directory.display()))
@@ -88,6 +99,54 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
 }
 
 impl Arguments {
+    fn dump_archive(&self, archive: Option<&Archive>) -> Result<(), Fault> {
+        let source = Source::new(&self.directory, self.identity.as_deref());
+        let (mut out, mut totals) = (Output::new(), Totals::default());
+        let read = each_entry(archive, &source, &mut |file, entry| {
+            totals.records += 1;
+            totals.payload_bytes = totals.payload_bytes.saturating_add(entry.payload.len() as u64);
+            for line in self.entry_lines(file, entry) {
+                if !out.line(&line)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        });
+        let Totals { records, payload_bytes, .. } = totals;
+        let damage =
+            read.as_ref().err().filter(|fault| fault.code == ExitCode::DataDamaged).map(|fault| &*fault.sentence);
+        out.line(&match self.json {
+            true => {
+                json!({"kind": "end", "records": records, "payload_bytes": payload_bytes, "damage": damage}).to_string()
+            }
+            false => format!("records: {records}, bytes of payload: {payload_bytes}"),
+        })?;
+        out.finish()?;
+        read
+    }
+
+    /// The lines of an entry in a file of an archive.
+    fn entry_lines(&self, file: &str, entry: &Entry<'_>) -> Vec<String> {
+        let Place { index, term, .. } = entry.place;
+        let kind = if entry.is_membership { RecordKind::Membership } else { RecordKind::Entry };
+        let bytes = entry.payload.len();
+        let mut lines = Vec::new();
+        if self.filter.is_empty() {
+            lines.push(match self.json {
+                true => {
+                    let record = format!("{kind:?}");
+                    json!({"kind": "record", "file": file, "record": record, "term": term, "index": index, "bytes": bytes})
+                        .to_string()
+                }
+                false => format!("{file} {kind:?}: term {term}, index {index}, {bytes} bytes"),
+            });
+        }
+        if !self.records {
+            lines.extend(self.shown(index, operations_in(kind, Bytes::copy_from_slice(entry.payload))));
+        }
+        lines
+    }
+
     /// The lines of an item: itself, and the operations of a log entry.
     fn lines(&self, dump: &mut Dump<'_, MmapDisk>, item: &DumpItem) -> Vec<String> {
         let mut lines = Vec::new();
@@ -101,20 +160,24 @@ impl Arguments {
         if self.records {
             return lines;
         }
-        match operations(dump, record) {
+        lines.extend(self.shown(record.index, operations(dump, record)));
+        lines
+    }
+
+    /// The lines of the operations in the entry with this index.
+    fn shown(&self, index: u64, operations: Result<Vec<Operation>, String>) -> Vec<String> {
+        match operations {
             Ok(found) => {
                 let shown = found.iter().filter(|operation| self.filter.takes(operation));
-                lines.extend(shown.map(|operation| match self.json {
-                    true => operation.json(record.index).to_string(),
+                let line = |operation: &Operation| match self.json {
+                    true => operation.json(index).to_string(),
                     false => operation.to_string(),
-                }));
+                };
+                shown.map(line).collect()
             }
-            Err(error) if self.json => {
-                lines.push(json!({"kind": "error", "index": record.index, "error": error}).to_string());
-            }
-            Err(error) => lines.push(format!("    {error}")),
+            Err(error) if self.json => vec![json!({"kind": "error", "index": index, "error": error}).to_string()],
+            Err(error) => vec![format!("    {error}")],
         }
-        lines
     }
 }
 
@@ -124,8 +187,11 @@ fn operations(dump: &mut Dump<'_, MmapDisk>, record: &DumpRecord) -> Result<Vec<
         return Ok(Vec::new());
     }
     let payload = dump.payload(record).map_err(|error| format!("the payload cannot be read any more: {error}"))?;
-    let mut payload = Bytes::from(payload);
-    if record.kind == RecordKind::Membership {
+    operations_in(record.kind, Bytes::from(payload))
+}
+
+fn operations_in(kind: RecordKind, mut payload: Bytes) -> Result<Vec<Operation>, String> {
+    if kind == RecordKind::Membership {
         payload = ConfChange::decode(&payload).map_err(|error| error.to_string())?.context;
     }
     // The first entry of a term is empty.

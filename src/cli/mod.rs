@@ -224,6 +224,7 @@ Examples:
   corral log dump data | grep ' delete /config'         the sessions that deleted these znodes
   corral log dump data --path /config --since 2026-11-24T02:00
   corral log dump data --session 0x100000300000729      what one client asked for
+  corral log dump /mnt/archive --path /config           the same of an archive
   corral log dump data --json | jq 'select(.kind == \"operation\")'";
 
 /// The command line of `corral`.

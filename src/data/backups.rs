@@ -96,7 +96,11 @@ fn begin(disk: &MmapDisk, head: &Head) -> Result<SnapshotReceiver<MmapDisk>, Unt
 pub(crate) fn read_entries(from: impl Read, keys: &Keys) -> Result<(Head, Vec<u8>), Fault> {
     let mut body = Vec::new();
     let head = envelope::read(unpack(from, keys).map_err(fault)?, &mut |head, piece| {
-        if head.content == Content::Snapshot || head.bytes > ENTRIES_BYTES_MAX {
+        if head.content == Content::Snapshot {
+            let sentence = "it holds a state, and no entries of the log";
+            return Err(Untaken(Fault::new(ExitCode::DataDirForeign, sentence)));
+        }
+        if head.bytes > ENTRIES_BYTES_MAX {
             return Err(Untaken(fault(BackupError::Foreign)));
         }
         body.extend_from_slice(piece);

@@ -252,6 +252,8 @@ def test_encrypted_in_an_object_store(server, tmp_path, shards, monkeypatch):
         equal(command("restore", "s3://backups/a", "--dry-run").returncode, 3)
         done = command("verify", "s3://backups/a", "--identity", key)
         equal((done.returncode, "whole         yes" in done.stdout), (0, True), done.stderr)
+        done = command("log", "dump", "s3://backups/a", "--identity", key)
+        equal([zxid for zxid in map(hex, history.zxids[-12:]) if f"    {zxid} " not in done.stdout], [], done.stdout + done.stderr)
 
 
 def test_entries_that_were_never_committed_are_not_in_it(tmp_path, shards):

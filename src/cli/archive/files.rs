@@ -221,6 +221,11 @@ impl Chain {
         self.others.iter().filter(|file| file.last.index > self.end()).map(|file| file.first).min()
     }
 
+    /// The files of the entries behind the base, without a gap.
+    pub(in crate::cli) fn files(&self) -> &[Entries] {
+        &self.line
+    }
+
     /// Whether there are entries behind the base.
     pub(in crate::cli) fn has_entries(&self) -> bool {
         !self.line.is_empty()

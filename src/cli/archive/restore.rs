@@ -1,7 +1,9 @@
 //! Reading an archive: the state of a moment, and whether everything is whole.
 
+use std::path::Path;
+
 use clap::Args;
-use corral_backup::entries;
+use corral_backup::entries::{self, Entry};
 use corral_backup::envelope::Head;
 use corral_backup::pack::Keys;
 use indicatif::{ProgressBar, ProgressFinish};
@@ -181,6 +183,44 @@ fn read(archive: &Archive, chain: &Chain, file: &Entries, keys: &Keys) -> Result
         }
     };
     backups::read_entries(source.open()?, keys).and_then(check).map_err(|fault| source.named(fault))
+}
+
+/// Is given the name of a file, and an entry in it. False if it wants no more.
+pub(in crate::cli) type Take<'t> = dyn FnMut(&str, &Entry<'_>) -> Result<bool, Fault> + 't;
+
+/// Gives the entries of an archive, or of one file of it, to `take`.
+///
+/// # Errors
+/// If anything is damaged or missing, or cannot be read. Those of `take`.
+pub(in crate::cli) fn each_entry(archive: Option<&Archive>, of: &Source, take: &mut Take<'_>) -> Result<(), Fault> {
+    let keys = of.keys()?;
+    // Gives the entries behind the one with this index.
+    let mut give = |path: &Path, body: &[u8], end: u64| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let (_, entries) = entries::decode(body).map_err(backups::fault)?;
+        for entry in entries.iter().filter(|entry| entry.place.index > end) {
+            if !take(&name, entry)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    let Some(archive) = archive else {
+        let (_, body) = backups::read_entries(of.open()?, &keys).map_err(|fault| of.named(fault))?;
+        return give(of.path(), &body, 0).map(drop);
+    };
+    for chain in &archive.chains {
+        let mut end = chain.base.index;
+        for file in chain.files() {
+            let (_, body) = read(archive, chain, file, &keys)?;
+            if !give(&archive.path_of(chain, file), &body, end)? {
+                return Ok(());
+            }
+            end = file.last.index;
+        }
+        check_gap(chain)?;
+    }
+    Ok(())
 }
 
 fn check_base(chain: &Chain, head: &Head) -> Result<(), Fault> {
