@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::fs::{File, Permissions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::mem;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,11 @@ impl Target {
         }
         if out.is_file() {
             let sentence = format!("{}: it is there already; choose another name, or a directory", out.display());
+            return Err(Fault::new(ExitCode::Config, sentence));
+        }
+        if out.as_os_str().as_bytes().ends_with(b"/") && !out.is_dir() {
+            let out = out.display();
+            let sentence = format!("{out}: there is no such directory; make it with mkdir -p {out}");
             return Err(Fault::new(ExitCode::Config, sentence));
         }
         let name = if out.is_dir() { out.join(format!("corral-{}", std::process::id())) } else { out.to_owned() };

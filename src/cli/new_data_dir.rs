@@ -50,6 +50,7 @@ impl NewDataDir {
             format!(" --data-dir {directory}{log_dir}")
         });
         let set = if self.set.is_empty() { "" } else { ", with the same --set" };
-        format!("next: corral serve{file}{given}{set}")
+        let config = if file.is_empty() { ", and the --config of its server if there is one" } else { "" };
+        format!("next: corral serve{file}{given}{set}{config}")
     }
 }
