@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from support.server import java_class_path
+from support.shell import Names
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("zkcli_first.txt", "zkcli_second.txt")
@@ -18,12 +19,8 @@ CLI_LIMIT_S = 120
 # prints of its own end.
 NOISE = re.compile(r"SLF4J|Connecting to|Welcome to|JLine|^log4j|^WATCHER::|state:Closed|^$")
 EVENT = re.compile(r"WatchedEvent")
-ZXID = re.compile(r"((?:[cmp]Zxid = )0x|zxid: (?=[1-9]))([0-9a-f]+)")
-OWNER = re.compile(r"(ephemeralOwner = 0x)([1-9a-f][0-9a-f]*)")
 # With JLine each command is shown behind a prompt.
 PROMPT = re.compile(r"^\[zk: [^(]*\(\w+\) \d+\] ?")
-LOGGED = re.compile(r"^(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d\S+ ")
-TIME = re.compile(r"([cm]time = )(?!Thu Jan 01 00:00:00 UTC 1970)(.+)")
 
 
 def run_cli(address, script):
@@ -40,25 +37,6 @@ def run_cli(address, script):
         "errors": errors,
         "exit code": [str(done.returncode)],
     }
-
-
-class Names:
-    """Gives numbers that differ between servers the same names by their order of appearance."""
-
-    def __init__(self):
-        self.known = {}
-
-    def line(self, line):
-        line = ZXID.sub(lambda found: self.replace("zxid", found, base=16 if "=" in found[1] else 10), line)
-        line = OWNER.sub(lambda found: self.replace("session", found), line)
-        return TIME.sub(r"\1<time>", LOGGED.sub("<time> ", line))
-
-    def replace(self, kind, found, base=16):
-        number = int(found[2], base)
-        if number == 0:
-            return found[0]
-        name = self.known.setdefault((kind, number), f"<{kind} {len(self.known)}>")
-        return found[1] + name
 
 
 def transcript(server):
