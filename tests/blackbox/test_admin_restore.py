@@ -78,7 +78,7 @@ def test_a_client_that_leaves_keeps_no_server_at_its_former_data(server):
     with server.client() as client:
         client.create("/later")
     with sent(server, whole, whole):
-        pass
+        wait_until(lambda: "a snapshot was received" in server.log(), "the data were taken")
     wait_until(lambda: server.log().count(" serving ") == 2, "it serves again")
     with server.client() as client:
         equal(set(client.children("/")), {"zookeeper"})
