@@ -69,6 +69,20 @@ exit_codes! {
     /// the disk failed or is full. Standard error names file and offset. Check the disk and restart the server:
     /// it checks its files first.
     MappedPageLost = 14,
+    /// No server answered, or the session was lost. A request may be done or not. Check the servers, and run the
+    /// command again.
+    SessionLost = 15,
+    /// A znode does not exist.
+    NoZnode = 16,
+    /// A znode exists already, has another version or children, or a limit is reached. Nothing was changed by this
+    /// request.
+    Conflict = 17,
+    /// The identities of the session have no permission, or are refused.
+    NotPermitted = 18,
+    /// The shell does not know this verb.
+    UnknownVerb = 127,
+    /// Ended by SIGINT. The session was closed.
+    Interrupted = 130,
 }
 
 impl ExitCode {
@@ -223,7 +237,9 @@ mod tests {
         let numbers: BTreeSet<u8> = ExitCode::ALL.iter().map(|code| code.number()).collect();
         assert_eq!(numbers.len(), ExitCode::ALL.len(), "two exit codes share a number");
         for code in ExitCode::ALL {
-            assert!(code.number() < 64, "{code:?}: 64 and above belong to sysexits and to signals");
+            // As shells end for an unknown command and after SIGINT.
+            let is_of_shells = matches!(code, ExitCode::UnknownVerb | ExitCode::Interrupted);
+            assert!(code.number() < 64 || is_of_shells, "{code:?}: 64 and above belong to sysexits and to signals");
             assert!(code.doc().ends_with('.') && code.doc().len() > 20, "{code:?} is not documented");
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use corral_client::{Client, Connector, Credentials, Error, ErrorCode, Servers};
+use corral_client::{Client, Connector, Credentials, Error, ErrorCode, Identity, Servers};
 
 use crate::cli::output::runtime;
 use crate::exit::{ExitCode, Fault};
@@ -19,10 +19,16 @@ use crate::net::tls::outgoing;
 #[derive(Args)]
 pub(super) struct Connection {
     /// The servers, HOST:PORT with commas between them, and the path below which all paths are, if there is one
-    #[arg(long, value_name = "HOSTS[/CHROOT]", env = "CORRAL_SERVER", default_value = "127.0.0.1:2181")]
+    #[arg(
+        long,
+        value_name = "HOSTS[/CHROOT]",
+        overrides_with = "server",
+        env = "CORRAL_SERVER",
+        default_value = "127.0.0.1:2181"
+    )]
     server: String,
     /// Timeout of the session in milliseconds. A server that is silent for two thirds of it is given up
-    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
+    #[arg(long, value_name = "MS", overrides_with = "timeout", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
     timeout: u64,
     /// Authenticate, for example digest:user:password; may be repeated. Other users of this host see it
     #[arg(long, value_name = "SCHEME:CREDENTIALS")]
@@ -63,6 +69,16 @@ impl Connection {
         done
     }
 
+    /// Whether the session has a user of SASL.
+    pub(super) fn has_sasl(&self) -> bool {
+        self.sasl_file.is_some()
+    }
+
+    /// The servers, as given.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// How the session is opened.
     ///
     /// # Errors
@@ -85,24 +101,24 @@ impl Connection {
         !self.auth.is_empty() || self.auth_file.is_some() || self.sasl_file.is_some() || self.cert.is_some()
     }
 
-    fn identities(&self) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+    fn identities(&self) -> Result<Vec<Identity>, Fault> {
         let mut lines = self.auth.clone();
         if let Some(file) = &self.auth_file {
             lines.extend(read(file)?.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
         }
         let wrong = || Fault::new(ExitCode::Usage, "an identity is SCHEME:CREDENTIALS, as in digest:user:password");
-        let split = |line: &String| line.split_once(':').map(|(scheme, rest)| (scheme.to_owned(), rest.into()));
+        let split = |line: &String| line.split_once(':').map(|(scheme, rest)| (scheme.to_owned(), Some(rest.into())));
         lines.iter().map(|line| split(line).ok_or_else(wrong)).collect()
     }
 
     /// The fault of a session that cannot be opened.
     pub(super) fn unreachable(&self, error: &Error) -> Fault {
-        let (code, advice) = match error.code {
-            ErrorCode::BadArguments => (ExitCode::Usage, "give --server as HOST:PORT,HOST:PORT/CHROOT"),
-            ErrorCode::AuthFailed => (ExitCode::Internal, "check scheme and credentials"),
-            _ => (ExitCode::Internal, "start a server there, check --server and TLS, or give a longer --timeout"),
+        let advice = match error.code {
+            ErrorCode::BadArguments => "give --server as HOST:PORT,HOST:PORT/CHROOT",
+            ErrorCode::AuthFailed => "check scheme and credentials",
+            _ => "start a server there, check --server and TLS, or give a longer --timeout",
         };
-        Fault::new(code, format!("{}: no session: {error}; {advice}", self.server))
+        Fault::new(exit_code(error.code), format!("{}: no session: {error}; {advice}", self.server))
     }
 }
 
@@ -132,5 +148,23 @@ pub(super) fn failed(path: &str, error: &Error) -> Fault {
         ErrorCode::QuotaExceeded => "raise the quota, or free space",
         _ => "see the log of the server",
     };
-    Fault::new(ExitCode::Internal, format!("{path}: {error}; {advice}"))
+    Fault::new(exit_code(error.code), format!("{path}: {error}; {advice}"))
+}
+
+/// How a command ends because of an error.
+pub(super) fn exit_code(code: ErrorCode) -> ExitCode {
+    match code {
+        ErrorCode::ConnectionLoss
+        | ErrorCode::SessionExpired
+        | ErrorCode::SessionMoved
+        | ErrorCode::OperationTimeout
+        | ErrorCode::Closing => ExitCode::SessionLost,
+        ErrorCode::NoNode => ExitCode::NoZnode,
+        ErrorCode::NodeExists | ErrorCode::NotEmpty | ErrorCode::BadVersion | ErrorCode::QuotaExceeded => {
+            ExitCode::Conflict
+        }
+        ErrorCode::NoAuth | ErrorCode::AuthFailed | ErrorCode::SessionClosedRequireSaslAuth => ExitCode::NotPermitted,
+        ErrorCode::BadArguments => ExitCode::Usage,
+        _ => ExitCode::Internal,
+    }
 }

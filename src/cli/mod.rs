@@ -27,6 +27,7 @@ mod rescue;
 mod restore;
 mod security;
 mod serve;
+mod shell;
 mod snapshot;
 mod snapshot_diff;
 mod snapshot_get;
@@ -186,6 +187,16 @@ Examples:
   corral archive --token-file token --to /mnt/archive --once     what there is now, for cron
   corral restore /mnt/archive --to-time 2026-11-24T02:49 --dry-run";
 
+const CLI_EXAMPLES: &str = "\
+On a terminal Tab completes verbs, options and paths. `help` lists the verbs, and `help VERB` explains one.
+zkCli's options before the verb are known too: -server, -timeout, -r, -waitforconnection.
+
+Examples:
+  corral cli                                            a shell at 127.0.0.1:2181
+  corral cli --server a:2181,b:2181/app ls -s /         one command, with a chroot
+  corral cli --output json get /app                     for a script
+  echo 'create /app text' | corral cli                  commands from a pipe";
+
 const RESTORE_EXAMPLES: &str = "\
 Stop all servers of the ensemble first. Restore on one of them, and empty the data directories of the others.
 
@@ -249,6 +260,9 @@ enum Command {
     /// Examine servers, data directories and this host, and name for each finding the command to run
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(doctor::Arguments),
+    /// A shell for the znodes of running servers, with the verbs of zkCli.sh
+    #[command(after_help = CLI_EXAMPLES)]
+    Cli(Box<shell::Arguments>),
     /// Show the clients and paths that load a running server most
     #[command(after_help = TOP_EXAMPLES)]
     Top(top::Arguments),
@@ -369,11 +383,13 @@ impl ExportCommand {
 /// `--help` or `--version` with success, both from here.
 pub(crate) fn run() -> Result<u8, Fault> {
     let command = Arguments::command().after_help(format!("{EXAMPLES}\n{}", exit::help_text()));
-    let matches = command.try_get_matches().unwrap_or_else(|error| error.exit());
+    let given = shell::respelled(std::env::args_os().collect());
+    let matches = command.try_get_matches_from(given).unwrap_or_else(|error| error.exit());
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match arguments.command {
         Command::Health(arguments) => return health::run(&arguments),
         Command::Doctor(arguments) => return doctor::run(&arguments),
+        Command::Cli(arguments) => return shell::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),

@@ -803,7 +803,7 @@ Wanted = namedtuple("Wanted", "side commands lines reason")
 
 # `side` names the part that is corral's: the server or the shell. `lines` is a regular expression of its whole output.
 WANTED = (
-    Wanted("shell", ("version",), r"out\|.*\d+\.\d+\.\d+.*(\ncode\|0)?", "the version is that of corral"),
+    Wanted("shell", ("version",), r"out\|.*\d+\.\d+\.\d+.*(\ncode\|False)?", "the version is that of corral"),
     Wanted(
         "shell",
         (
@@ -818,7 +818,49 @@ WANTED = (
             "addWatch bad",
             repr("get /run\nredo 0\nredo\nredo abc\n"),
         ),
-        r"(out\|.*\n)*err\|.+\ncode\|1",
-        "zkCli ends with an exception of Java, and corral prints the error in one line",
+        r"(out\|.*\n)*(err\|.*\n)+code\|True",
+        "zkCli ends with an exception of Java, and corral prints the error",
+    ),
+    Wanted(
+        "shell",
+        (
+            "setquota -n 0 /run",
+            "listquota /run",
+            "deleteall /zookeeper",
+            repr("create\nhistory\nredo 0\n"),
+            repr("get /missing\nclose\nget /run\n"),
+        ),
+        r"(out\|.*\n)*(err\|.*\n)*code\|True",
+        "zkCli ends with 0 although it failed",
+    ),
+    Wanted("shell", ("-bogus get /run",), r"err\|corral: -bogus is no option .*\ncode\|True", "zkCli leaves unknown options out"),
+    Wanted(
+        "shell",
+        ("-server 127.0.0.1:1 -timeout 2000 ls /",),
+        r"err\|KeeperErrorCode = ConnectionLoss for / \(127.0.0.1:1: .*\)\ncode\|True",
+        "corral says why",
+    ),
+    Wanted(
+        "shell", ("history",), r"(out\|\d+ - .*\n?)*(code\|False)?", "zkCli shows a line without a command, or one more of a closed session"
+    ),
+    Wanted("shell", ("printwatches", "redo"), r"(out\|printwatches is on)?", "zkCli says also that it is not connected"),
+    Wanted("shell", ("help",), r"(out\|.*\n?)+", "zkCli has no help"),
+    Wanted("shell", (" ",), "", "a line of blanks is an empty line"),
+    Wanted("shell", ("config -c",), r"out\|<zxid .*> [^,].*", "servers without a client address have no place in a connect string"),
+    Wanted(
+        "shell",
+        ("addauth bogus foo", "addauth digest"),
+        r"err\|KeeperErrorCode = AuthFailed .*\nevent.*AuthFailed.*",
+        "corral waits for the answer",
+    ),
+    Wanted("shell", ("reconfig -file /nonexistent",), r"err\|Error processing /nonexistent: No such file .*", "the file is named once"),
+    Wanted("shell", ("create /",), r"err\|Created /", "the root of a chroot is /"),
+    Wanted("shell", ("getEphemerals", "getEphemerals /"), r"out\|\[/eph\]", "paths are below the chroot, as everywhere"),
+    Wanted("shell", ("getEphemerals /chroot",), r"out\|\[\]", "paths are below the chroot, as everywhere"),
+    Wanted(
+        "shell",
+        tuple(f"setAcl -R {text} world:anyone:cdrwa" for text in ("/in", "/acl", "-v 77 /acl")),
+        r"(err\|.* : /.*\n?)+",
+        "each error is a line of standard error",
     ),
 )

@@ -38,6 +38,9 @@ ENVIRONMENT = {**os.environ, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
 SYNCED = re.compile(r"(Sync is OK|Not connected|Sync has failed\. rc=-\d+)\n\Z")
 EVENT = re.compile(r"^\nWatchedEvent (.*)\n", re.M)
 CLOSING = re.compile(r"state:(Closed|AuthFailed|Expired) ")
+BOUNDARY = re.compile(r"(usage\n\tverb \n)?Command not found: Command not found boundary-\d+\n\Z")
+# The list of all verbs at an unknown one, in the place of which corral names one verb; and a prefix of errors.
+OF_JAVA = re.compile(r"^ZooKeeper -server host:port .*\n(?:\t.*\n)+|^org\.apache\.commons\.cli\.\w+: |^did you mean `\w+`\?\n", re.M)
 # Log lines, stack traces, and the lines with which a shell begins.
 NOISE = re.compile(
     r"^(SLF4J|log4j|Connecting to |Welcome to ZooKeeper|JLine support|\d\d:\d\d:\d\d[.,]\d+ |\d{4}-\d\d-\d\d|\tat |\t\.\.\. |Caused by: ).*\n"
@@ -92,11 +95,7 @@ class Shell:
         if was_live and (not self.is_live or line.startswith("connect")):
             self.read_until(lambda: any(CLOSING.search(event) for event in self.printed()[1]), EVENT_LIMIT_S)
         out, events, err = self.printed()
-        # The unknown verb prints the usage, which is a line and the verbs below it, and an error.
-        errors = err.splitlines(keepends=True)[:-1]
-        while errors and errors[-1].startswith("\t"):
-            errors.pop()
-        return described(SYNCED.sub("", out), events, "".join(errors[:-1]), self.names)
+        return described(SYNCED.sub("", out), events, BOUNDARY.sub("", err), self.names)
 
     def printed(self):
         return parted(*self.texts.values())
@@ -124,7 +123,7 @@ class Shell:
 def parted(out, err):
     """Standard output without its events, the events, and standard error. All without noise."""
     out, err = (NOISE.sub("", text.decode(errors="replace")) for text in (out, err))
-    return EVENT.sub("", out), EVENT.findall(out), err
+    return EVENT.sub("", out), EVENT.findall(out), OF_JAVA.sub("", err)
 
 
 def described(out, events, err, names):
@@ -140,10 +139,11 @@ def described(out, events, err, names):
 
 
 def run(command, text, names):
-    """The lines of a whole run, without the events of its own session, which depend on timing."""
+    """The lines of a whole run and whether it failed, without the events of its own session, which depend on timing."""
     done = subprocess.run(command, input=(text or "").encode(), env=ENVIRONMENT, capture_output=True, timeout=ANSWER_LIMIT_S)
     lines = described(*parted(done.stdout, done.stderr), names)
-    return [line for line in lines if not (line.startswith("event|") and "type:None" in line)] + [f"code|{done.returncode}"]
+    code = f"code|{bool(done.returncode)}"
+    return [line for line in lines if not (line.startswith("event|") and "type:None" in line)] + [code]
 
 
 def words(server):

@@ -323,3 +323,20 @@ def test_an_open_root_is_a_risk(start, kazoo, corral_only):
     kazoo(server.start().address).set_acls("/", [make_acl("world", "anyone", read=True), make_acl("sasl", "bob", all=True)])
     assert "the tree" not in risks()
     server.start()
+
+
+def test_the_shell(files, server, tmp_path):
+    def shell(address, *words):
+        command = [binary(), "cli", "-server", f"localhost:{address[1]}", "-timeout", str(LIMIT_MS), *words]
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S)
+
+    def identities(address, *words):
+        return sorted(shell(address, *words, "whoami").stdout.splitlines()[1:])
+
+    (tmp_path / "bob").write_text(f"bob:{USERS['bob']}\n")
+    (tmp_path / "eve").write_text("eve:x\n")
+    tls = ("--ca", files.path("ca.pem"))
+    assert identities(server.secure, *tls, "--cert", files.path("alice.pem")) == ["ip: 127.0.0.1", f"x509: {ALICE}"]
+    assert identities(server.address, "--sasl-file", tmp_path / "bob") == ["ip: 127.0.0.1", "sasl: bob"]
+    assert shell(server.address, "--sasl-file", tmp_path / "eve", "whoami").returncode == 18
+    assert "TLS failed" in shell(server.secure, "--ca", files.path("other-ca.pem"), "whoami").stderr

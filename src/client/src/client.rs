@@ -3,21 +3,24 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use corral_wire::consts::{AddWatchMode, VERSION_ANY, WatcherType};
+use corral_core::path;
+use corral_wire::consts::{AddWatchMode, CreateMode, VERSION_ANY, WatcherType};
+use corral_wire::multi::{self, MultiOp, MultiResponse, MultiResult};
 use corral_wire::records::{
-    AddWatchRequest, Create2Response, CreateRequest, CreateTtlRequest, DeleteRequest, ExistsRequest, ExistsResponse,
-    GetAclRequest, GetAclResponse, GetAllChildrenNumberRequest, GetAllChildrenNumberResponse, GetChildren2Request,
-    GetChildren2Response, GetDataRequest, GetDataResponse, GetEphemeralsRequest, GetEphemeralsResponse,
-    ReconfigRequest, RemoveWatchesRequest, SetAclRequest, SetAclResponse, SetDataRequest, SetDataResponse, Stat,
-    SyncRequest, WhoAmIResponse,
+    AddWatchRequest, CheckVersionRequest, Create2Response, CreateRequest, CreateTtlRequest, DeleteRequest,
+    ExistsRequest, ExistsResponse, GetAclRequest, GetAclResponse, GetAllChildrenNumberRequest,
+    GetAllChildrenNumberResponse, GetChildren2Request, GetChildren2Response, GetDataRequest, GetDataResponse,
+    GetEphemeralsRequest, GetEphemeralsResponse, ReconfigRequest, RemoveWatchesRequest, SetAclRequest, SetAclResponse,
+    SetDataRequest, SetDataResponse, Stat, SyncRequest, WhoAmIResponse,
 };
+use corral_wire::vector::VectorBuf;
 use corral_wire::{DecodeError, ErrorCode, OpCode, Reader, Wire, Writer};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::address::Servers;
 use crate::error::Error;
 use crate::session::{self, After, Answer, Connector, Request, Status};
-use crate::types::{Acl, Creation, encoded};
+use crate::types::{Acl, Creation, Write, encoded};
 use crate::watches::{Kind, Watcher};
 
 /// The znode of the ensemble's members. It is outside of each chroot.
@@ -83,8 +86,8 @@ impl Client {
     ///
     /// # Errors
     /// `AuthFailed`, and then the session has ended.
-    pub fn authenticate(&self, scheme: &str, credentials: &[u8]) -> Reply<()> {
-        let (scheme, credentials) = (scheme.to_owned(), credentials.to_vec());
+    pub fn authenticate(&self, scheme: &str, credentials: Option<&[u8]>) -> Reply<()> {
+        let (scheme, credentials) = (scheme.to_owned(), credentials.map(<[u8]>::to_vec));
         let answer = self.push(|answer| Request::Authenticate { scheme, credentials, answer });
         Box::pin(async { answer.answer().await.map(drop) })
     }
@@ -93,11 +96,7 @@ impl Client {
     pub fn create(&self, path: &str, creation: &Creation<'_>) -> Reply<(String, Stat)> {
         let Creation { data, acl, mode, ttl_ms } = *creation;
         let (acl, full, flags) = (encoded(acl), self.servers.full(path), mode.flag());
-        let op = match mode {
-            _ if mode.is_ttl() => OpCode::CreateTtl,
-            _ if mode.is_container() => OpCode::CreateContainer,
-            _ => OpCode::Create2,
-        };
+        let op = op_of(mode);
         let acl = acl.view().ok();
         let path = Some(&*full);
         let answer = match op {
@@ -112,9 +111,10 @@ impl Client {
         })
     }
 
-    /// Deletes a znode that has this version, if one is given.
+    /// Deletes a znode that has this version, if one is given. The root is refused, also that of a chroot.
     pub fn delete(&self, path: &str, version: Option<i32>) -> Reply<()> {
-        let (path, version) = (self.servers.full(path), version.unwrap_or(VERSION_ANY));
+        let full = if path == path::ROOT { path.to_owned() } else { self.servers.full(path) };
+        let (path, version) = (full, version.unwrap_or(VERSION_ANY));
         let answer = self.send(OpCode::Delete, &DeleteRequest { path: Some(&path), version });
         Box::pin(async { answer.answer().await.map(drop) })
     }
@@ -185,6 +185,29 @@ impl Client {
         let request = SetAclRequest { path: Some(&path), acl: acl.view().ok(), version };
         let answer = self.send(OpCode::SetAcl, &request);
         Box::pin(async { Ok(decode::<SetAclResponse>(&answer.answer().await?)?.stat) })
+    }
+
+    /// Does all operations in one transaction, or none.
+    ///
+    /// # Errors
+    /// That of the first operation that failed, with its number from 0 as the reason.
+    pub fn multi(&self, writes: &[Write<'_>]) -> Reply<()> {
+        let paths: Vec<String> = writes.iter().map(|write| self.servers.full(write.path())).collect();
+        let acls: Vec<VectorBuf> = writes.iter().map(|write| encoded(write.acl())).collect();
+        let operations = writes.iter().zip(&paths).zip(&acls).map(|((write, path), acl)| operation(write, path, acl));
+        let mut body = Vec::new();
+        multi::encode_request(&mut Writer::new(&mut body), operations);
+        let answer = self.push(|answer| Request::Operation { op: OpCode::Multi, body, after: After::Nothing, answer });
+        Box::pin(async {
+            let answer = answer.answer().await?;
+            let results = MultiResponse::decode(&mut Reader::new(&answer))?;
+            let failed = (0..).zip(results.iter()).find_map(|(at, result): (usize, _)| match result {
+                MultiResult::Error(0) => None,
+                MultiResult::Error(code) => Some(Error { reason: at.to_string(), ..Error::of_answer(code) }),
+                _ => None,
+            });
+            failed.map_or(Ok(()), Err)
+        })
     }
 
     /// Waits until the server has everything that was committed before.
@@ -289,6 +312,30 @@ struct Pending(Result<oneshot::Receiver<Answer>, Error>);
 impl Pending {
     async fn answer(self) -> Answer {
         self.0?.await.unwrap_or(Err(ErrorCode::Closing.into()))
+    }
+}
+
+fn operation<'a>(write: &Write<'a>, path: &'a str, acl: &'a VectorBuf) -> MultiOp<'a> {
+    let path = Some(path);
+    let any = |version: Option<i32>| version.unwrap_or(VERSION_ANY);
+    match *write {
+        Write::Create { creation: Creation { data, mode, ttl_ms, .. }, .. } => {
+            let request = CreateRequest { path, data, acl: acl.view().ok(), flags: mode.flag() };
+            let op = op_of(mode);
+            MultiOp::Create { op, request, ttl: (op == OpCode::CreateTtl).then_some(ttl_ms) }
+        }
+        Write::SetData { data, version, .. } => MultiOp::SetData(SetDataRequest { path, data, version: any(version) }),
+        Write::Delete { version, .. } => MultiOp::Delete(DeleteRequest { path, version: any(version) }),
+        Write::Check { version, .. } => MultiOp::Check(CheckVersionRequest { path, version: any(version) }),
+    }
+}
+
+/// The operation that creates such a znode, and gives its Stat.
+fn op_of(mode: CreateMode) -> OpCode {
+    match mode {
+        _ if mode.is_ttl() => OpCode::CreateTtl,
+        _ if mode.is_container() => OpCode::CreateContainer,
+        _ => OpCode::Create2,
     }
 }
 

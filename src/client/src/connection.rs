@@ -15,7 +15,6 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::error::Error;
@@ -203,11 +202,5 @@ impl Connection {
         let mut frame = self.input.split_to(used);
         frame.advance(used - body);
         Ok(Some(frame))
-    }
-
-    /// Sends what waits, and ends the connection.
-    pub(crate) async fn close(mut self, within: Duration) {
-        // The server closes as well, after it has answered.
-        let _ = timeout(within, async { while self.exchange().await.is_ok() {} }).await;
     }
 }

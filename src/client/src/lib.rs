@@ -20,6 +20,6 @@ pub use corral_wire::ErrorCode;
 pub use corral_wire::consts::{AddWatchMode, CreateMode, EventType, KeeperState, WatcherType};
 pub use corral_wire::records::Stat;
 pub use error::Error;
-pub use session::{Connector, Status};
-pub use types::{Acl, Creation};
+pub use session::{Connector, Identity, Status};
+pub use types::{Acl, Creation, Write};
 pub use watches::{Event, Events, Watcher, watcher};

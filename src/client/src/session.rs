@@ -54,6 +54,9 @@ pub enum Status {
     Ended(Error),
 }
 
+/// A scheme and its credentials, which may be null.
+pub type Identity = (String, Option<Vec<u8>>);
+
 /// How a session is opened.
 pub struct Connector {
     /// Where to.
@@ -62,8 +65,8 @@ pub struct Connector {
     pub timeout: Duration,
     /// Whether a server without a quorum will do.
     pub read_only: bool,
-    /// Schemes and credentials.
-    pub identities: Vec<(String, Vec<u8>)>,
+    /// Sent with each connection.
+    pub identities: Vec<Identity>,
     /// The user of SASL.
     pub sasl: Option<Credentials>,
     /// For servers that take TLS.
@@ -151,7 +154,7 @@ pub(crate) enum Request {
     /// For this connection and all later ones.
     Authenticate {
         scheme: String,
-        credentials: Vec<u8>,
+        credentials: Option<Vec<u8>>,
         answer: oneshot::Sender<Answer>,
     },
     Close,
@@ -258,7 +261,7 @@ impl Session {
             connection.authenticate(user, &mut self.xid).await?;
         }
         for (scheme, credentials) in &self.connector.identities {
-            connection.send(|writer| auth(writer, scheme, credentials))?;
+            connection.send(|writer| auth(writer, scheme, credentials.as_deref()))?;
             self.auths.push_back(None);
         }
         self.set_watches(&mut connection)?;
@@ -359,7 +362,7 @@ impl Session {
                 }
             }
             Request::Authenticate { scheme, credentials, answer } => {
-                connection.send(|writer| auth(writer, &scheme, &credentials)).map_err(Lost::Connection)?;
+                connection.send(|writer| auth(writer, &scheme, credentials.as_deref())).map_err(Lost::Connection)?;
                 self.auths.push_back(Some(answer));
                 self.connector.identities.push((scheme, credentials));
             }
@@ -522,12 +525,21 @@ impl Session {
         }
     }
 
-    /// Closes the session at the server.
+    /// Closes the session at the server. Its own ephemerals may have watches, which fire first.
     async fn close(&mut self, mut connection: Connection) {
         let xid = self.xid.checked_add(1).unwrap_or(1);
-        if connection.send(|writer| header(writer, xid, OpCode::CloseSession)).is_ok() {
-            connection.close(CLOSED_WITHIN).await;
+        if connection.send(|writer| header(writer, xid, OpCode::CloseSession)).is_err() {
+            return;
         }
+        let rest = async {
+            while let Ok(frame) = connection.exchange().await {
+                // The answer to the close is not waited for as others are, and ends this.
+                if self.take(&frame.freeze()).is_err() {
+                    break;
+                }
+            }
+        };
+        let _ = timeout(CLOSED_WITHIN, rest).await;
     }
 }
 
@@ -544,7 +556,7 @@ fn header(writer: &mut Writer<'_>, xid: i32, op: OpCode) {
     RequestHeader { xid, op: op.number() }.encode(writer);
 }
 
-fn auth(writer: &mut Writer<'_>, scheme: &str, credentials: &[u8]) {
+fn auth(writer: &mut Writer<'_>, scheme: &str, auth: Option<&[u8]>) {
     header(writer, XID_AUTH, OpCode::Auth);
-    AuthPacket { auth_type: 0, scheme: Some(scheme), auth: Some(credentials) }.encode(writer);
+    AuthPacket { auth_type: 0, scheme: Some(scheme), auth }.encode(writer);
 }

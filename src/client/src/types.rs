@@ -69,3 +69,56 @@ pub struct Creation<'a> {
     /// Milliseconds, for the modes with a time to live.
     pub ttl_ms: i64,
 }
+
+/// One operation of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub enum Write<'a> {
+    /// Creates a znode.
+    Create {
+        /// Its path.
+        path: &'a str,
+        /// How.
+        creation: Creation<'a>,
+    },
+    /// Replaces the data.
+    SetData {
+        /// The znode.
+        path: &'a str,
+        /// The new data, or null.
+        data: Option<&'a [u8]>,
+        /// The version that the znode must have.
+        version: Option<i32>,
+    },
+    /// Deletes a znode.
+    Delete {
+        /// The znode.
+        path: &'a str,
+        /// The version that it must have.
+        version: Option<i32>,
+    },
+    /// Fails if the znode has another version.
+    Check {
+        /// The znode.
+        path: &'a str,
+        /// The version that it must have, or any.
+        version: Option<i32>,
+    },
+}
+
+impl<'a> Write<'a> {
+    pub(crate) fn path(&self) -> &'a str {
+        match *self {
+            Write::Create { path, .. }
+            | Write::SetData { path, .. }
+            | Write::Delete { path, .. }
+            | Write::Check { path, .. } => path,
+        }
+    }
+
+    pub(crate) fn acl(&self) -> &'a [Acl] {
+        match *self {
+            Write::Create { creation, .. } => creation.acl,
+            _ => &[],
+        }
+    }
+}

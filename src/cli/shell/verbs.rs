@@ -1,0 +1,326 @@
+//! The verbs of the shell: one table for parsing, help and completion.
+
+/// An option of a verb, with one hyphen.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Opt {
+    pub(super) name: &'static str,
+    pub(super) takes_value: bool,
+    /// One of several options that exclude each other.
+    pub(super) group: bool,
+    pub(super) about: &'static str,
+}
+
+/// A verb.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Verb {
+    pub(super) name: &'static str,
+    /// Its arguments, as zkCli writes them.
+    pub(super) usage: &'static str,
+    pub(super) options: &'static [Opt],
+    /// Whether the options are listed below the usage in an error.
+    pub(super) lists_options: bool,
+    /// Whether an option of the group must be given.
+    pub(super) needs_group: bool,
+    /// One line.
+    pub(super) about: &'static str,
+    pub(super) examples: [&'static str; 3],
+}
+
+const fn flag(name: &'static str, about: &'static str) -> Opt {
+    Opt { name, takes_value: false, group: false, about }
+}
+
+const fn value(name: &'static str, about: &'static str) -> Opt {
+    Opt { name, takes_value: true, group: false, about }
+}
+
+const fn one_of(name: &'static str, takes_value: bool, about: &'static str) -> Opt {
+    Opt { name, takes_value, group: true, about }
+}
+
+const fn new(
+    name: &'static str,
+    usage: &'static str,
+    options: &'static [Opt],
+    about: &'static str,
+    examples: [&'static str; 3],
+) -> Verb {
+    Verb { name, usage, options, lists_options: false, needs_group: false, about, examples }
+}
+
+impl Verb {
+    pub(super) fn option(&self, name: &str) -> Option<&'static Opt> {
+        self.options.iter().find(|option| option.name == name)
+    }
+
+    pub(super) fn is_in_group(&self, name: &str) -> bool {
+        self.option(name).is_some_and(|option| option.group)
+    }
+
+    /// As zkCli prints it, if a command has too few arguments.
+    pub(super) fn usage(&self) -> String {
+        let usage = format!("{} {}", self.name, self.usage);
+        if self.lists_options { format!("{usage}\n{}", self.options_text()) } else { usage }
+    }
+
+    /// All that is known of the verb.
+    pub(super) fn help(&self) -> String {
+        let options = if self.options.is_empty() { String::new() } else { format!("\n{}", self.options_text()) };
+        format!(
+            "{}\n\n{} {}\n{options}\nExamples:\n  {}\n",
+            self.about,
+            self.name,
+            self.usage,
+            self.examples.join("\n  ")
+        )
+    }
+
+    fn options_text(&self) -> String {
+        let head = |option: &Opt| format!(" -{}{}", option.name, if option.takes_value { " <arg>" } else { "" });
+        let width = self.options.iter().map(|option| head(option).len()).max().unwrap_or_default() + 3;
+        let mut options: Vec<&Opt> = self.options.iter().collect();
+        options.sort_by_key(|option| option.name.to_lowercase());
+        options.iter().map(|option| format!("{:width$}{}\n", head(option), option.about)).collect()
+    }
+}
+
+/// The verb of this name.
+pub(super) fn verb(name: &str) -> Option<&'static Verb> {
+    VERBS.iter().find(|verb| verb.name == name)
+}
+
+/// Where a misspelt verb may have been meant.
+pub(super) fn similar(name: &str) -> Option<&'static str> {
+    let distance = |verb: &&Verb| strsim::damerau_levenshtein(&verb.name.to_lowercase(), &name.to_lowercase());
+    let nearest = VERBS.iter().min_by_key(distance)?;
+    let most = if name.len() > 4 { 2 } else { name.len() / 2 };
+    (distance(&nearest) <= most).then_some(nearest.name)
+}
+
+const STAT: Opt = flag("s", "Also the Stat");
+const WATCH: Opt = flag("w", "Also watch it, once");
+
+/// In the order of the alphabet.
+pub(super) static VERBS: &[Verb] = &[
+    new(
+        "addWatch",
+        "[-m mode] path # optional mode is one of [PERSISTENT, PERSISTENT_RECURSIVE] - default is PERSISTENT_RECURSIVE",
+        &[value("m", "PERSISTENT or PERSISTENT_RECURSIVE")],
+        "Watch a path, or all below it, until removewatches.",
+        ["addWatch /app", "addWatch -m PERSISTENT /app", "removewatches /app"],
+    ),
+    new(
+        "addauth",
+        "scheme auth",
+        &[],
+        "Add an identity to the session.",
+        ["addauth digest user:password", "whoami", "setAcl /app auth::cdrwa"],
+    ),
+    new("close", "", &[], "Close the session.", ["close", "connect", "connect 10.0.0.2:2181"]),
+    new(
+        "config",
+        "[-c] [-w] [-s]",
+        &[STAT, WATCH, flag("c", "Only the client addresses, for a connect string")],
+        "Show the members of the ensemble.",
+        ["config", "config -c", "config -s"],
+    ),
+    new(
+        "connect",
+        "host:port",
+        &[],
+        "Connect again, or to other servers.",
+        ["connect", "connect 10.0.0.2:2181", "connect a:2181,b:2181,c:2181/app"],
+    ),
+    new(
+        "create",
+        "[-s] [-e] [-c] [-t ttl] path [data] [acl]",
+        &[flag("e", "Ephemeral"), flag("s", "Sequential"), flag("c", "Container"), value("t", "Time to live in ms")],
+        "Create a znode.",
+        ["create /app \"some text\"", "create -e -s /app/member-", "create /secret text digest:user:hash=:cdrwa"],
+    ),
+    new(
+        "delete",
+        "[-v version] path",
+        &[value("v", "Only if it has this version")],
+        "Delete a znode without children.",
+        ["delete /app", "delete -v 3 /app", "deleteall /app"],
+    ),
+    new(
+        "deleteall",
+        "path [-b batch size]",
+        &[value("b", "Znodes a transaction, 1000 without it")],
+        "Delete a znode with all below it.",
+        ["deleteall /app", "deleteall /app -b 100", "du /app"],
+    ),
+    Verb {
+        ..new(
+            "delquota",
+            "[-n|-b|-N|-B] path",
+            &[
+                one_of("n", false, "num soft quota"),
+                one_of("b", false, "bytes soft quota"),
+                one_of("N", false, "num hard quota"),
+                one_of("B", false, "bytes hard quota"),
+            ],
+            "Remove a quota, or one of its limits.",
+            ["delquota /app", "delquota -N /app", "listquota /app"],
+        )
+    },
+    new("exit", "", &[], "Close the session, and leave.", ["exit", "quit", "close"]),
+    Verb {
+        lists_options: true,
+        ..new(
+            "get",
+            "[-s] [-w] [-b] [-x] path",
+            &[
+                flag("s", "Print znode stats additionally"),
+                flag("w", "Watch for changes on the znode"),
+                flag("b", "Output data in base64 format"),
+                flag("x", "Output data in hexdump format"),
+            ],
+            "Show the data of a znode.",
+            ["get /app", "get -s /app", "get -x /app"],
+        )
+    },
+    new("getAcl", "[-s] path", &[STAT], "Show the ACL of a znode.", ["getAcl /app", "getAcl -s /app", "getAcl /"]),
+    new(
+        "getAllChildrenNumber",
+        "path",
+        &[],
+        "Count the znodes below a path.",
+        ["getAllChildrenNumber /", "getAllChildrenNumber /app", "du /app"],
+    ),
+    new(
+        "getEphemerals",
+        "path",
+        &[],
+        "List the ephemeral znodes of this session.",
+        ["getEphemerals", "getEphemerals /app", "create -e /app/me"],
+    ),
+    new("help", "[verb]", &[], "List the verbs, or explain one.", ["help", "help create", "help find"]),
+    new("history", "", &[], "Show the last commands with their numbers.", ["history", "redo 3", "redo 0"]),
+    new(
+        "listquota",
+        "path",
+        &[],
+        "Show limits and use of a quota.",
+        ["listquota /app", "setquota -N 1000 /app", "delquota /app"],
+    ),
+    new(
+        "ls",
+        "[-s] [-w] [-R] path",
+        &[STAT, WATCH, flag("R", "All below, one path a line"), flag("?", "Help")],
+        "List the children of a znode.",
+        ["ls /", "ls -s /app", "ls -R /app"],
+    ),
+    new(
+        "printwatches",
+        "on|off",
+        &[],
+        "Say whether events of watches are shown, or change that.",
+        ["printwatches", "printwatches off", "printwatches on"],
+    ),
+    new("quit", "", &[], "Close the session, and leave.", ["quit", "exit", "close"]),
+    new(
+        "reconfig",
+        "[-s] [-v version] [[-file path] | [-members serverID=host:port1:port2;port3[,...]*]] | [-add serverId=host:port1:port2;port3[,...]]* [-remove serverId[,...]*]",
+        &[
+            STAT,
+            value("v", "Only if the config has this version, hexadecimal"),
+            value("file", "File with all members"),
+            value("members", "All members"),
+            value("add", "Members that join"),
+            value("remove", "Ids of members that leave"),
+        ],
+        "Change the members of the ensemble.",
+        ["reconfig -remove 3", "reconfig -add 4=10.0.0.4:2888:3888;2181", "reconfig -file members.txt"],
+    ),
+    new("redo", "cmdno", &[], "Run a command of the history again.", ["history", "redo 0", "redo 12"]),
+    new(
+        "removewatches",
+        "path [-c|-d|-a] [-l]",
+        &[
+            flag("c", "Those of children"),
+            flag("d", "Those of data"),
+            flag("p", "Persistent ones"),
+            flag("r", "Persistent recursive ones"),
+            flag("a", "All"),
+            flag("l", "Also if no server is connected"),
+        ],
+        "Remove the watches of a path.",
+        ["removewatches /app", "removewatches /app -d", "removewatches /app -l"],
+    ),
+    Verb {
+        lists_options: true,
+        ..new(
+            "set",
+            "path data [-s] [-v version] [-b]",
+            &[
+                flag("s", "Print znode stats additionally"),
+                value("v", "Set with an expected version"),
+                flag("b", "Supply data in base64 format"),
+            ],
+            "Replace the data of a znode.",
+            ["set /app \"new text\"", "set /app text -v 3", "set -b /app AAEC"],
+        )
+    },
+    new(
+        "setAcl",
+        "[-s] [-v version] [-R] path acl",
+        &[STAT, value("v", "Only if the ACL has this version"), flag("R", "Also all below")],
+        "Replace the ACL of a znode.",
+        ["setAcl /app world:anyone:r", "setAcl -R /app auth::cdrwa", "setAcl /app ip:10.0.0.0/8:r,auth::cdrwa"],
+    ),
+    Verb {
+        needs_group: true,
+        ..new(
+            "setquota",
+            "-n|-b|-N|-B val path",
+            &[
+                one_of("n", true, "num soft quota"),
+                one_of("b", true, "bytes soft quota"),
+                one_of("N", true, "num hard quota"),
+                one_of("B", true, "bytes hard quota"),
+            ],
+            "Limit the znodes or bytes of a subtree. Soft limits only warn.",
+            ["setquota -N 1000 /app", "setquota -B 1000000 /app", "listquota /app"],
+        )
+    },
+    new("stat", "[-w] path", &[WATCH], "Show the Stat of a znode.", ["stat /app", "stat -w /app", "get -s /app"]),
+    new(
+        "sync",
+        "path",
+        &[],
+        "Wait until the server has all that was committed before.",
+        ["sync /", "sync /app", "get /app"],
+    ),
+    new("version", "", &[], "Show the version of this shell.", ["version", "config", "whoami"]),
+    new(
+        "whoami",
+        "",
+        &[],
+        "Show the identities of the session.",
+        ["whoami", "addauth digest user:password", "getAcl /app"],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_consistent() {
+        for pair in VERBS.windows(2) {
+            assert!(pair[0].name < pair[1].name, "{} stands before {}", pair[0].name, pair[1].name);
+        }
+        for verb in VERBS {
+            assert!(
+                verb.about.ends_with('.') && verb.examples.iter().all(|example| !example.is_empty()),
+                "{}",
+                verb.name
+            );
+            assert_eq!(similar(verb.name), Some(verb.name));
+        }
+        assert_eq!((similar("gte"), similar("creat"), similar("frobnicate")), (Some("get"), Some("create"), None));
+    }
+}
