@@ -10,7 +10,7 @@ use crate::cli::shell::screen::Screen;
 use crate::cli::shell::verbs::{VERBS, Verb, similar, verb};
 use crate::cli::shell::words::{Words, split};
 use crate::cli::shell::znodes::Call;
-use crate::cli::shell::{ensemble, quota, znodes};
+use crate::cli::shell::{ensemble, quota, search, znodes};
 use crate::exit::{ExitCode, Fault};
 use crate::version::VERSION;
 
@@ -295,7 +295,7 @@ fn decoded(text: &str) -> Option<usize> {
 /// How many words beside the options a verb needs and takes.
 fn arity(name: &str) -> (usize, usize) {
     match name {
-        "addWatch" => (1, 1),
+        "addWatch" | "du" | "find" | "tree" => (1, 1),
         "version" => (0, 0),
         "set" | "setAcl" => (2, usize::MAX),
         "config" | "getEphemerals" | "reconfig" | "whoami" => (0, usize::MAX),
@@ -331,6 +331,9 @@ async fn dispatch(name: &str, call: &Call<'_>) -> Result<(), Fault> {
         "whoami" => ensemble::who_am_i(call).await,
         "config" => ensemble::config(call).await,
         "reconfig" => ensemble::reconfig(call).await,
+        "du" => search::du(call).await,
+        "find" => search::find(call).await,
+        "tree" => search::tree(call).await,
         other => Err(unknown(other)),
     }
 }

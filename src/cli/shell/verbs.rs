@@ -166,7 +166,29 @@ pub(super) static VERBS: &[Verb] = &[
             ["delquota /app", "delquota -N /app", "listquota /app"],
         )
     },
+    new(
+        "du",
+        "[-L depth] path",
+        &[value("L", "Levels that are shown, 1 without it")],
+        "Count znodes and bytes of data below each child, largest first.",
+        ["du /", "du -L 2 /app", "tree /app"],
+    ),
     new("exit", "", &[], "Close the session, and leave.", ["exit", "quit", "close"]),
+    new(
+        "find",
+        "path [-name glob] [-value text] [-size +N|-N|N] [-age +seconds|-seconds] [-owner session] [-depth N] [-type p|e]",
+        &[
+            value("name", "The last part of the path fits this, with * and ?"),
+            value("value", "The data contain this"),
+            value("size", "More, fewer or exactly so many bytes of data"),
+            value("age", "Last change of the data, in seconds before this host's time"),
+            value("owner", "Ephemerals of this session"),
+            value("depth", "Levels below the path at most"),
+            value("type", "p for persistent, e for ephemeral"),
+        ],
+        "Find znodes below a path that meet all conditions.",
+        ["find / -name \"*-lock\" -type e", "find /app -size +100000", "find /app -value error -age -3600"],
+    ),
     Verb {
         lists_options: true,
         ..new(
@@ -293,6 +315,13 @@ pub(super) static VERBS: &[Verb] = &[
         &[],
         "Wait until the server has all that was committed before.",
         ["sync /", "sync /app", "get /app"],
+    ),
+    new(
+        "tree",
+        "[-L depth] [-d] path",
+        &[value("L", "Levels below the path at most"), flag("d", "Also the data, cut at 60 characters")],
+        "Draw all znodes below a path.",
+        ["tree /app", "tree -L 2 /", "tree -d /app"],
     ),
     new("version", "", &[], "Show the version of this shell.", ["version", "config", "whoami"]),
     new(

@@ -1,0 +1,129 @@
+"""Verbs of `corral cli` that ZooKeeper's shell does not have."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from support.client import exists_or_none, four_letter_command
+from support.expect import equal
+from support.server import Corral, binary
+from support.wait import wait_until
+
+LIMIT_S = 60
+DIFFERS = 1
+USAGE = 2
+LOST = 15
+NO_ZNODE = 16
+CONFLICT = 17
+NOT_PERMITTED = 18
+
+
+def at(server):
+    host, port = server.address
+    return f"{host}:{port}"
+
+
+def shell(server, *words, output="text", **environment):
+    """Runs one command."""
+    arguments = [binary(), "cli", "--server", at(server), "--output", output, *map(str, words)]
+    environment = {**os.environ, **environment}
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_S, env=environment, stdin=subprocess.DEVNULL)
+
+
+def done(server, *words, **more):
+    result = shell(server, *words, **more)
+    equal(result.returncode, 0, result.stderr + result.stdout)
+    return result.stdout
+
+
+def refused(server, code, *words, **more):
+    result = shell(server, *words, **more)
+    equal(result.returncode, code, result.stderr + result.stdout)
+    return result.stderr + result.stdout
+
+
+def records(server, *words):
+    return [json.loads(line) for line in done(server, *words, output="jsonl").splitlines()]
+
+
+@pytest.fixture
+def other(shards):
+    """A second server."""
+    server = Corral(shards)
+    yield server.start()
+    server.dispose()
+
+
+@pytest.fixture
+def client(own_server):
+    with own_server.client() as client:
+        client.create("/a", b"root")
+        client.create("/a/y", b"")
+        client.create("/a/x", b"12345")
+        client.create("/a/x/deep", b"lock " + b"z" * 95)
+        client.create("/a/x/me", b"", flags=1)
+        yield client
+
+
+def test_tree_draws_a_subtree(own_server, client):
+    expected = "/a\n├── x\n│   ├── deep\n│   └── me\n└── y\n\n5 znodes, 109 bytes of data\n"
+    equal(done(own_server, "tree", "/a"), expected)
+    equal(done(own_server, "tree", "-L", "1", "-d", "/a"), "/a  root\n├── x  12345\n└── y\n\n3 znodes, 9 bytes of data\n")
+    assert f"deep  lock {'z' * 55}...\n" in done(own_server, "tree", "-d", "/a")
+    equal([one["path"] for one in records(own_server, "tree", "/a")], ["/a", "/a/x", "/a/x/deep", "/a/x/me", "/a/y"])
+    equal(len(json.loads(done(own_server, "tree", "/a", output="json"))), 5)
+    assert "/none" in refused(own_server, NO_ZNODE, "tree", "/none")
+    for words in (("tree",), ("tree", "/a", "/b"), ("tree", "-L", "x", "/a"), ("tree", "-L", "-1", "/a"), ("du", "a")):
+        refused(own_server, USAGE, *words)
+
+
+def test_du_shows_the_largest_first(own_server, client):
+    equal(
+        [line.split() for line in done(own_server, "du", "/a").splitlines()[1:]],
+        [["109", "5", "/a"], ["105", "3", "/a/x"], ["0", "1", "/a/y"]],
+    )
+    deeper = {"path": "/a/x/deep", "znodes": 1, "bytes": 100}
+    assert deeper in records(own_server, "du", "-L", "2", "/a")
+    assert deeper not in records(own_server, "du", "/a")
+
+
+def test_wide_and_deep_subtrees_are_read_whole(own_server, client):
+    for name in range(300):
+        client.create(f"/a/y/{name}", b"")
+    path = "/a/x/deep"
+    for _ in range(100):
+        path += "/d"
+        client.create(path, b"")
+    equal(records(own_server, "du", "/a")[0]["znodes"], 405)
+    found = done(own_server, "find", "/a").split()
+    equal(found, sorted(found, key=lambda one: one.split("/")))
+
+
+def test_find_takes_conditions(own_server, client):
+    owner = f"{client.exists('/a/x/me').ephemeral_owner:#x}"
+    for conditions, paths in (
+        (("-name", "?"), ["/a", "/a/x", "/a/y"]),
+        (("-name", "d*p"), ["/a/x/deep"]),
+        (("-value", "lock"), ["/a/x/deep"]),
+        (("-size", "+5"), ["/a/x/deep"]),
+        (("-size", "-5"), ["/a", "/a/x/me", "/a/y"]),
+        (("-size", "5"), ["/a/x"]),
+        (("-type", "e"), ["/a/x/me"]),
+        (("-owner", owner), ["/a/x/me"]),
+        (("-age", "+3600"), []),
+        (("-age", "-3600", "-depth", "0"), ["/a"]),
+        (("-type", "p", "-name", "?", "-size", "0"), ["/a/y"]),
+    ):
+        equal(done(own_server, "find", "/a", *conditions).split(), paths, str(conditions))
+    for conditions in (("-size", "many"), ("-type", "x"), ("-owner", "me"), ("-age", "+")):
+        refused(own_server, USAGE, "find", "/a", *conditions)
+
+
+def test_unreadable_znodes_are_named(own_server, client):
+    client.set_acl("/a/x", ((4, "world", "anyone"),))
+    result = shell(own_server, "find", "/a")
+    equal((result.returncode, result.stdout), (NOT_PERMITTED, "/a\n/a/y\n"))
+    assert "/a/x" in result.stderr
