@@ -2,9 +2,11 @@
 //!
 //! The main thread, with a runtime of tokio for the session.
 
+mod copy;
 mod driver;
 mod ensemble;
 mod paths;
+mod place;
 mod quota;
 mod scan;
 mod screen;

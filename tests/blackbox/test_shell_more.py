@@ -127,3 +127,37 @@ def test_unreadable_znodes_are_named(own_server, client):
     result = shell(own_server, "find", "/a")
     equal((result.returncode, result.stdout), (NOT_PERMITTED, "/a\n/a/y\n"))
     assert "/a/x" in result.stderr
+
+
+def test_cp_copies_within_a_server_and_to_another(own_server, client, other):
+    client.set_acl("/a/y", ((31, "ip", "127.0.0.1"),))
+    result = shell(own_server, "cp", "/a", "/b")
+    equal((result.returncode, result.stdout), (0, "copied 5 znodes, 109 bytes of data\n"), result.stderr)
+    assert "1 ephemeral" in result.stderr
+    equal(client.exists("/b/x/me").ephemeral_owner, 0)
+    done(own_server, "diff", "/a", "/b")
+    refused(own_server, CONFLICT, "cp", "/a", "/b")
+    client.set("/b/x", b"other")
+    client.create("/b/more", b"")
+    done(own_server, "cp", "-f", "/a", "/b")
+    equal(done(own_server, "find", "/b", "-name", "more"), "/b/more\n")
+    for target in ("/a", "/a/x/copy"):
+        refused(own_server, USAGE, "cp", "-f", "/a", target)
+    refused(own_server, NO_ZNODE, "cp", "/a", "/none/b")
+    done(own_server, "cp", "/b", f"{at(other)}/b")
+    done(other, "cp", f"{at(own_server)}/b", "/c")
+    done(own_server, "diff", "/b", f"{at(other)}/c")
+
+
+def test_mv_moves_in_one_transaction(own_server, client):
+    assert "ephemeral" in refused(own_server, CONFLICT, "mv", "/a", "/b")
+    client.delete("/a/x/me")
+    client.create("/b", b"")
+    refused(own_server, CONFLICT, "mv", "/a", "/b")
+    refused(own_server, USAGE, "mv", "/a", "/a/b")
+    equal(done(own_server, "mv", "/a", "/b/a"), "moved 4 znodes\n")
+    equal(done(own_server, "find", "/b/a", "-value", "lock"), "/b/a/x/deep\n")
+    equal(exists_or_none(client, "/a"), None)
+    for name in range(1000):
+        client.create(f"/b/{name}", b"")
+    assert "cp /b /c" in refused(own_server, CONFLICT, "mv", "/b", "/c")

@@ -10,7 +10,7 @@ use crate::cli::shell::screen::Screen;
 use crate::cli::shell::verbs::{VERBS, Verb, similar, verb};
 use crate::cli::shell::words::{Words, split};
 use crate::cli::shell::znodes::Call;
-use crate::cli::shell::{ensemble, quota, search, znodes};
+use crate::cli::shell::{copy, ensemble, quota, search, znodes};
 use crate::exit::{ExitCode, Fault};
 use crate::version::VERSION;
 
@@ -167,7 +167,8 @@ impl<'a> Shell<'a> {
             return Err(Fault::new(ExitCode::SessionLost, ""));
         };
         let words = self.parse(known, arguments)?;
-        let call = Call { screen: &self.screen, client: &client, watcher: &self.watcher, words: &words };
+        let (screen, connection, watcher) = (&self.screen, self.link.connection, &self.watcher);
+        let call = Call { screen, connection, client: &client, watcher, words: &words };
         dispatch(known.name, &call).await
     }
 
@@ -296,6 +297,7 @@ fn decoded(text: &str) -> Option<usize> {
 fn arity(name: &str) -> (usize, usize) {
     match name {
         "addWatch" | "du" | "find" | "tree" => (1, 1),
+        "cp" | "mv" => (2, 2),
         "version" => (0, 0),
         "set" | "setAcl" => (2, usize::MAX),
         "config" | "getEphemerals" | "reconfig" | "whoami" => (0, usize::MAX),
@@ -331,6 +333,8 @@ async fn dispatch(name: &str, call: &Call<'_>) -> Result<(), Fault> {
         "whoami" => ensemble::who_am_i(call).await,
         "config" => ensemble::config(call).await,
         "reconfig" => ensemble::reconfig(call).await,
+        "cp" => copy::cp(call).await,
+        "mv" => copy::mv(call).await,
         "du" => search::du(call).await,
         "find" => search::find(call).await,
         "tree" => search::tree(call).await,

@@ -132,6 +132,13 @@ pub(super) static VERBS: &[Verb] = &[
         ["connect", "connect 10.0.0.2:2181", "connect a:2181,b:2181,c:2181/app"],
     ),
     new(
+        "cp",
+        "[-f] source target",
+        &[flag("f", "Also replace data and ACLs of znodes that exist")],
+        "Copy a znode with all below it, with data and ACLs, also from or to HOST:PORT/path. All copies are persistent.",
+        ["cp /app /app-copy", "cp /app 10.0.0.2:2181/app", "cp -f 10.0.0.2:2181/app /app"],
+    ),
+    new(
         "create",
         "[-s] [-e] [-c] [-t ttl] path [data] [acl]",
         &[flag("e", "Ephemeral"), flag("s", "Sequential"), flag("c", "Container"), value("t", "Time to live in ms")],
@@ -234,6 +241,13 @@ pub(super) static VERBS: &[Verb] = &[
         &[STAT, WATCH, flag("R", "All below, one path a line"), flag("?", "Help")],
         "List the children of a znode.",
         ["ls /", "ls -s /app", "ls -R /app"],
+    ),
+    new(
+        "mv",
+        "source target",
+        &[],
+        "Move a znode with all below it in one transaction. All become persistent.",
+        ["mv /app /apps/app", "mv /old /new", "cp /large /larger"],
     ),
     new(
         "printwatches",

@@ -12,6 +12,7 @@ use corral_client::{
 use corral_core::path;
 use serde_json::{Value, json};
 
+use crate::cli::client::Connection;
 use crate::cli::shell::paths::{self, check, refused, usage};
 use crate::cli::shell::screen::{Screen, data_json, hexdump, stat_json, stat_text};
 use crate::cli::shell::words::Words;
@@ -33,6 +34,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The surroundings of a verb that runs.
 pub(super) struct Call<'a> {
     pub(super) screen: &'a Screen,
+    /// How the shell connects, for other servers.
+    pub(super) connection: &'a Connection,
     pub(super) client: &'a Client,
     pub(super) watcher: &'a Watcher,
     pub(super) words: &'a Words,
