@@ -33,7 +33,7 @@ macro_rules! exit_codes {
 exit_codes! {
     /// Done, or stopped in good order by SIGTERM or SIGINT.
     Ok = 0,
-    /// Another failure. Standard error names it.
+    /// Another failure. Standard error names it. Or a comparison found a difference.
     Internal = 1,
     /// The command line is not understood. Nothing was started.
     Usage = 2,

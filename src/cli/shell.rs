@@ -2,6 +2,7 @@
 //!
 //! The main thread, with a runtime of tokio for the session.
 
+mod compare;
 mod copy;
 mod driver;
 mod ensemble;

@@ -149,6 +149,19 @@ def test_cp_copies_within_a_server_and_to_another(own_server, client, other):
     done(own_server, "diff", "/b", f"{at(other)}/c")
 
 
+def test_diff_names_each_difference(own_server, client):
+    done(own_server, "cp", "/a", "/b")
+    client.set("/b/x", b"other")
+    client.set_acl("/b/y", ((1, "world", "anyone"),))
+    client.delete("/b/x/me")
+    client.create("/b/x-1", b"")
+    expected = "~ /x (data)\n- /x/me\n+ /x-1\n~ /y (ACL)\ncreated 1, deleted 1, changed 2, equal 2\n"
+    assert expected in refused(own_server, DIFFERS, "diff", "/a", "/b")
+    lines = [json.loads(line) for line in shell(own_server, "diff", "/a", "/b", output="jsonl").stdout.splitlines()]
+    equal(lines[0], {"difference": "changed", "path": "/x", "what": ["data"]})
+    refused(own_server, NO_ZNODE, "diff", "/a", "/none")
+
+
 def test_mv_moves_in_one_transaction(own_server, client):
     assert "ephemeral" in refused(own_server, CONFLICT, "mv", "/a", "/b")
     client.delete("/a/x/me")

@@ -10,7 +10,7 @@ use crate::cli::shell::screen::Screen;
 use crate::cli::shell::verbs::{VERBS, Verb, similar, verb};
 use crate::cli::shell::words::{Words, split};
 use crate::cli::shell::znodes::Call;
-use crate::cli::shell::{copy, ensemble, quota, search, znodes};
+use crate::cli::shell::{compare, copy, ensemble, quota, search, znodes};
 use crate::exit::{ExitCode, Fault};
 use crate::version::VERSION;
 
@@ -297,7 +297,7 @@ fn decoded(text: &str) -> Option<usize> {
 fn arity(name: &str) -> (usize, usize) {
     match name {
         "addWatch" | "du" | "find" | "tree" => (1, 1),
-        "cp" | "mv" => (2, 2),
+        "cp" | "diff" | "mv" => (2, 2),
         "version" => (0, 0),
         "set" | "setAcl" => (2, usize::MAX),
         "config" | "getEphemerals" | "reconfig" | "whoami" => (0, usize::MAX),
@@ -335,6 +335,7 @@ async fn dispatch(name: &str, call: &Call<'_>) -> Result<(), Fault> {
         "reconfig" => ensemble::reconfig(call).await,
         "cp" => copy::cp(call).await,
         "mv" => copy::mv(call).await,
+        "diff" => compare::diff(call).await,
         "du" => search::du(call).await,
         "find" => search::find(call).await,
         "tree" => search::tree(call).await,

@@ -174,6 +174,13 @@ pub(super) static VERBS: &[Verb] = &[
         )
     },
     new(
+        "diff",
+        "before after",
+        &[],
+        "Compare data and ACLs of two subtrees, also at HOST:PORT/path. A difference gives exit code 1.",
+        ["diff /app /app-copy", "diff /app 10.0.0.2:2181/app", "diff a:2181/ b:2181/"],
+    ),
+    new(
         "du",
         "[-L depth] path",
         &[value("L", "Levels that are shown, 1 without it")],
