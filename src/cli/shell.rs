@@ -6,6 +6,7 @@ mod compare;
 mod copy;
 mod driver;
 mod ensemble;
+mod follow;
 mod paths;
 mod place;
 mod quota;

@@ -174,3 +174,75 @@ def test_mv_moves_in_one_transaction(own_server, client):
     for name in range(1000):
         client.create(f"/b/{name}", b"")
     assert "cp /b /c" in refused(own_server, CONFLICT, "mv", "/b", "/c")
+
+
+@pytest.fixture
+def follow(own_server):
+    """A function that starts `watch`."""
+    started = []
+
+    def start(*words):
+        arguments = [binary(), "cli", "--server", at(own_server), "--output", "jsonl", "watch", *words]
+        started.append(subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        wait_until(lambda: watches(own_server) == 1, "a watch")
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def watches(server):
+    return int(four_letter_command(server.address, "wchs").rsplit(":", 1)[1])
+
+
+def test_watch_shows_changes(own_server, client, follow):
+    process = follow("-c", "3", "/a")
+    client.set("/a/y", b"123")
+    client.create("/a/new", b"1")
+    client.delete("/a/new")
+    out, error = process.communicate(timeout=LIMIT_S)
+    equal(process.returncode, 0, error)
+    lines = [json.loads(line) for line in out.splitlines()]
+    equal(
+        [(one["event"], one["path"]) for one in lines], [("NodeDataChanged", "/a/y"), ("NodeCreated", "/a/new"), ("NodeDeleted", "/a/new")]
+    )
+    equal(lines[0]["data_length"], 3)
+
+
+def test_watch_runs_a_command_for_each_change(own_server, client, follow):
+    process = follow("-c", "2", "-exec", 'echo "$CORRAL_EVENT $CORRAL_PATH $CORRAL_ZXID" $(cat)', "/a")
+    client.set("/a/y", b"text")
+    client.delete("/a/y")
+    out, error = process.communicate(timeout=LIMIT_S)
+    shown = [line.split() for line in out.splitlines() if line.startswith("Node")]
+    equal([(line[:2], line[3:]) for line in shown], [(["NodeDataChanged", "/a/y"], ["text"]), (["NodeDeleted", "/a/y"], [])], error)
+
+
+def test_watch_ends_by_a_signal(own_server, client, follow):
+    process = follow("/a")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=LIMIT_S)
+    equal(process.returncode, 130)
+
+
+def test_the_watch_is_removed_before_the_next_command(own_server, client):
+    with subprocess.Popen(
+        [binary(), "cli", "--server", at(own_server)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write("watch -c 1 /a\n")
+        process.stdin.flush()
+        wait_until(lambda: watches(own_server) == 1, "a watch")
+        client.set("/a", b"1")
+        wait_until(lambda: watches(own_server) == 0, "no watch")
+        output, _ = process.communicate("get /a\n", timeout=LIMIT_S)
+        assert output.endswith("\n1\n"), output
+
+
+def test_watch_tells_of_lost_connections(own_server, client, follow):
+    process = follow("/a")
+    own_server.restart()
+    assert "not connected" in process.stderr.readline()
+    assert "changes meanwhile are not known" in process.stderr.readline()
+    own_server.stop()

@@ -346,6 +346,16 @@ pub(super) static VERBS: &[Verb] = &[
     ),
     new("version", "", &[], "Show the version of this shell.", ["version", "config", "whoami"]),
     new(
+        "watch",
+        "[-c count] [-exec command] path",
+        &[
+            value("c", "End after so many changes"),
+            value("exec", "Run this by sh for each change, with the data as its input"),
+        ],
+        "Show changes of a znode and all below it until Ctrl-C. Commands have CORRAL_EVENT, CORRAL_PATH and CORRAL_ZXID.",
+        ["watch /app", "watch -c 1 /app", "watch -exec \"cat >> changes.txt\" /app"],
+    ),
+    new(
         "whoami",
         "",
         &[],

@@ -7,7 +7,7 @@ use corral_wire::consts::{AddWatchMode, EventType, KeeperState, WatcherType};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-/// Events that a receiver has not taken yet.
+/// Events that a receiver has not taken yet. More are lost.
 const EVENTS_MAX: usize = 65_536;
 /// Of one session.
 pub(crate) const WATCHES_MAX: usize = 1 << 20;
@@ -43,6 +43,11 @@ impl Events {
     /// The next event. `None` if none can come any more, or if more than 65,536 were not taken in time.
     pub async fn next(&mut self) -> Option<Event> {
         self.0.recv().await
+    }
+
+    /// Whether so many wait that later ones are lost.
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= EVENTS_MAX
     }
 
     /// An event that is there already.
