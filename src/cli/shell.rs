@@ -5,6 +5,7 @@
 mod compare;
 mod copy;
 mod driver;
+mod edit;
 mod ensemble;
 mod follow;
 mod paths;

@@ -246,3 +246,29 @@ def test_watch_tells_of_lost_connections(own_server, client, follow):
     assert "not connected" in process.stderr.readline()
     assert "changes meanwhile are not known" in process.stderr.readline()
     own_server.stop()
+
+
+def editor(tmp_path, script):
+    file = tmp_path / "editor"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return {"VISUAL": "", "EDITOR": str(file), "TMPDIR": str(tmp_path)}
+
+
+def test_edit_sets_what_the_editor_wrote(own_server, client, tmp_path):
+    done(own_server, "edit", "/a", **editor(tmp_path, 'stat -c %a "$1" > "$TMPDIR/mode"; echo new > "$1"'))
+    equal(client.get("/a")[0], b"new")
+    equal((tmp_path / "mode").read_text(), "600\n")
+    assert "unchanged" in done(own_server, "edit", "/a", **editor(tmp_path, 'echo new > "$1"'))
+    refused(own_server, 1, "edit", "/a", **editor(tmp_path, "exit 3"))
+    equal(list(tmp_path.glob("corral-*")), [])
+
+
+def test_edit_keeps_the_text_at_a_conflict(own_server, client, tmp_path):
+    script = f"echo mine > $1; {binary()} cli --server {at(own_server)} set /a theirs"
+    output = refused(own_server, CONFLICT, "edit", "/a", **editor(tmp_path, script))
+    [kept] = tmp_path.glob("corral-*")
+    assert str(kept) in output
+    equal((kept.read_text(), client.get("/a")[0]), ("mine\n", b"theirs"))
+    client.set("/a", b"\xff")
+    assert "UTF-8" in refused(own_server, USAGE, "edit", "/a", **editor(tmp_path, ""))

@@ -10,7 +10,7 @@ use crate::cli::shell::screen::Screen;
 use crate::cli::shell::verbs::{VERBS, Verb, similar, verb};
 use crate::cli::shell::words::{Words, split};
 use crate::cli::shell::znodes::Call;
-use crate::cli::shell::{compare, copy, ensemble, follow, quota, search, znodes};
+use crate::cli::shell::{compare, copy, edit, ensemble, follow, quota, search, znodes};
 use crate::exit::{ExitCode, Fault};
 use crate::version::VERSION;
 
@@ -296,7 +296,7 @@ fn decoded(text: &str) -> Option<usize> {
 /// How many words beside the options a verb needs and takes.
 fn arity(name: &str) -> (usize, usize) {
     match name {
-        "addWatch" | "du" | "find" | "tree" | "watch" => (1, 1),
+        "addWatch" | "du" | "edit" | "find" | "tree" | "watch" => (1, 1),
         "cp" | "diff" | "mv" => (2, 2),
         "version" => (0, 0),
         "set" | "setAcl" => (2, usize::MAX),
@@ -337,6 +337,7 @@ async fn dispatch(name: &str, call: &Call<'_>) -> Result<(), Fault> {
         "mv" => copy::mv(call).await,
         "diff" => compare::diff(call).await,
         "du" => search::du(call).await,
+        "edit" => edit::edit(call).await,
         "find" => search::find(call).await,
         "tree" => search::tree(call).await,
         "watch" => follow::watch(call).await,

@@ -187,6 +187,13 @@ pub(super) static VERBS: &[Verb] = &[
         "Count znodes and bytes of data below each child, largest first.",
         ["du /", "du -L 2 /app", "tree /app"],
     ),
+    new(
+        "edit",
+        "path",
+        &[],
+        "Change the data of a znode in $VISUAL, $EDITOR or vi. A line end that the editor adds at the end is left out.",
+        ["edit /app", "get /app", "set /app text"],
+    ),
     new("exit", "", &[], "Close the session, and leave.", ["exit", "quit", "close"]),
     new(
         "find",
