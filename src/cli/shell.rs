@@ -2,6 +2,7 @@
 //!
 //! The main thread, with a runtime of tokio for the session.
 
+mod apply;
 mod compare;
 mod copy;
 mod driver;

@@ -1,11 +1,13 @@
-//! Subtrees in files: `corral export` and `corral import` with the formats json, jsonl and tar.
+//! Subtrees in files: `corral export` and `corral import` with the formats json, jsonl and tar. Also documents of single znodes.
 //!
 //! The main thread only.
 
+pub(crate) mod apply;
+pub(crate) mod consent;
 pub(crate) mod export;
 mod format;
 pub(crate) mod import;
-mod plan;
+pub(crate) mod plan;
 mod record;
 mod walk;
 mod write;

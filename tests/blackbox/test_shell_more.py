@@ -272,3 +272,29 @@ def test_edit_keeps_the_text_at_a_conflict(own_server, client, tmp_path):
     equal((kept.read_text(), client.get("/a")[0]), ("mine\n", b"theirs"))
     client.set("/a", b"\xff")
     assert "UTF-8" in refused(own_server, USAGE, "edit", "/a", **editor(tmp_path, ""))
+
+
+def test_apply_writes_a_document(own_server, client, tmp_path):
+    file = tmp_path / "app.json"
+    document = {
+        "/a/y": "text",
+        "/a/x": {"acl": ["world:anyone:cdrw"]},
+        "/n/o/p": {"base64": "AAE="},
+        "/a/box": {"text": "in", "mode": "container", "acl": ["ip:127.0.0.1:cdrwa"]},
+    }
+    file.write_text(json.dumps(document))
+    plan = "+ /a/box\n+ /n\n+ /n/o\n+ /n/o/p\n~ /a/x (ACL)\n~ /a/y (data)\nplan: create 4, change data 1, change ACL 1, delete 0;"
+    assert done(own_server, "apply", "-n", file).startswith(plan)
+    assert "give -y" in refused(own_server, 1, "apply", file)
+    equal(exists_or_none(client, "/n"), None)
+    assert "created 4, changed 2, deleted 0" in done(own_server, "apply", "-y", file)
+    equal((client.get("/a/y")[0], client.get("/n/o/p")[0], client.get("/a/x")[0]), (b"text", b"\x00\x01", b"12345"))
+    assert "nothing to write" in done(own_server, "apply", "-y", file)
+    steps = records(own_server, "apply", "-n", "-delete", file)
+    equal([(one["step"], one["path"]) for one in steps], [("-", "/a/x/deep"), ("-", "/a/x/me")])
+    done(own_server, "apply", "-y", "-delete", file)
+    equal(client.children("/a/x"), [])
+    equal(client.get("/a")[0], b"root")
+    for text in ("", "[]", '{"a": ""}', '{"/a": 1}', '{"/a": {"mode": "ephemeral"}}'):
+        file.write_text(text)
+        refused(own_server, USAGE, "apply", "-y", file)

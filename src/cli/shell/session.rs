@@ -10,7 +10,7 @@ use crate::cli::shell::screen::Screen;
 use crate::cli::shell::verbs::{VERBS, Verb, similar, verb};
 use crate::cli::shell::words::{Words, split};
 use crate::cli::shell::znodes::Call;
-use crate::cli::shell::{compare, copy, edit, ensemble, follow, quota, search, znodes};
+use crate::cli::shell::{apply, compare, copy, edit, ensemble, follow, quota, search, znodes};
 use crate::exit::{ExitCode, Fault};
 use crate::version::VERSION;
 
@@ -296,7 +296,7 @@ fn decoded(text: &str) -> Option<usize> {
 /// How many words beside the options a verb needs and takes.
 fn arity(name: &str) -> (usize, usize) {
     match name {
-        "addWatch" | "du" | "edit" | "find" | "tree" | "watch" => (1, 1),
+        "addWatch" | "apply" | "du" | "edit" | "find" | "tree" | "watch" => (1, 1),
         "cp" | "diff" | "mv" => (2, 2),
         "version" => (0, 0),
         "set" | "setAcl" => (2, usize::MAX),
@@ -333,6 +333,7 @@ async fn dispatch(name: &str, call: &Call<'_>) -> Result<(), Fault> {
         "whoami" => ensemble::who_am_i(call).await,
         "config" => ensemble::config(call).await,
         "reconfig" => ensemble::reconfig(call).await,
+        "apply" => apply::apply(call).await,
         "cp" => copy::cp(call).await,
         "mv" => copy::mv(call).await,
         "diff" => compare::diff(call).await,

@@ -116,6 +116,17 @@ pub(super) static VERBS: &[Verb] = &[
         "Add an identity to the session.",
         ["addauth digest user:password", "whoami", "setAcl /app auth::cdrwa"],
     ),
+    new(
+        "apply",
+        "[-n] [-y] [-delete] file",
+        &[
+            flag("n", "Only show the plan"),
+            flag("y", "Write without a question"),
+            flag("delete", "Delete znodes below that the file does not hold"),
+        ],
+        "Create and change the znodes of a JSON file: paths with texts, or with text or base64, acl and mode.",
+        ["apply -n app.json", "apply app.json", "apply -y -delete app.json"],
+    ),
     new("close", "", &[], "Close the session.", ["close", "connect", "connect 10.0.0.2:2181"]),
     new(
         "config",

@@ -1,6 +1,6 @@
 //! `corral import json`, `jsonl` and `tar`: a subtree into a running server. The main thread only.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,10 +14,11 @@ use signal_hook::flag;
 
 use crate::cli::client::Connection;
 use crate::cli::output::{Output, print};
+use crate::cli::subtree::consent::Consent;
 use crate::cli::subtree::format::{Format, read};
 use crate::cli::subtree::plan::Plan;
 use crate::cli::subtree::record::Tree;
-use crate::cli::subtree::write::{Writing, closed_parents};
+use crate::cli::subtree::write::Writing;
 use crate::exit::{ExitCode, Fault};
 
 /// Arguments of the imports of a subtree.
@@ -72,22 +73,15 @@ async fn import(client: Client, arguments: &Arguments, tree: Tree, root: String)
     let persistent = arguments.ephemerals.is_some();
     let plan = Plan::make(&client, tree, &root, persistent, arguments.delete).await?;
     plan.print(&mut Output::new(), arguments.verbose)?;
-    if plan.is_empty() {
-        return print("nothing to write\n");
-    }
-    if !arguments.connection.authenticates()
-        && let Some(path) = closed_parents(&plan).next()
-    {
-        let sentence = format!(
-            "nothing was written: {path} has children, and its ACL lets only others create them; give an identity with --auth-file"
-        );
-        return Err(Fault::new(ExitCode::Config, sentence));
-    }
-    if arguments.dry_run {
-        return print("nothing was written: this was a dry run\n");
-    }
-    if !arguments.yes && !agreed()? {
-        return Err(Fault::new(ExitCode::Internal, "nothing was written; give --yes"));
+    let consent = Consent {
+        dry_run: arguments.dry_run,
+        yes: arguments.yes,
+        asks: io::stdin().is_terminal(),
+        authenticates: arguments.connection.authenticates(),
+        option: "--yes",
+    };
+    if let Some(reason) = consent.refusal(&plan).await? {
+        return print(&format!("{reason}\n"));
     }
     let interrupted = Arc::new(AtomicBool::new(false));
     let unset = |error: io::Error| Fault::new(ExitCode::Internal, format!("signals cannot be taken: {error}"));
@@ -97,17 +91,4 @@ async fn import(client: Client, arguments: &Arguments, tree: Tree, root: String)
     let started = Instant::now();
     let counts = Writing::new(&client, &plan, interrupted).run(&plan).await?;
     print(&format!("{counts} in {:.1} s\n", started.elapsed().as_secs_f64()))
-}
-
-/// Asks on a terminal. Without one the answer is no.
-fn agreed() -> Result<bool, Fault> {
-    if !io::stdin().is_terminal() {
-        return Ok(false);
-    }
-    let unreadable = |error: io::Error| Fault::new(ExitCode::Internal, format!("no answer: {error}"));
-    let mut stderr = io::stderr().lock();
-    stderr.write_all(b"write this? [y/N] ").and_then(|()| stderr.flush()).map_err(unreadable)?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(unreadable)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

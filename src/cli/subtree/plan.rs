@@ -22,7 +22,7 @@ pub(super) struct Change {
 }
 
 /// The steps from the server's subtree to that of the file.
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// The file's znodes by their paths on the server.
     pub(super) wanted: BTreeMap<String, Znode>,
     pub(super) creates: Vec<String>,
@@ -38,6 +38,41 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    fn new(wanted: BTreeMap<String, Znode>, ephemerals: u64) -> Plan {
+        Plan {
+            wanted,
+            creates: Vec::new(),
+            changes: BTreeMap::new(),
+            deletes: BTreeMap::new(),
+            taken: Vec::new(),
+            equal: 0,
+            kept: 0,
+            ephemerals,
+        }
+    }
+
+    /// Compares single znodes with those of the server.
+    pub(super) fn of(wanted: BTreeMap<String, Znode>, present: BTreeMap<String, Found>) -> Plan {
+        let mut plan = Plan::new(wanted, 0);
+        plan.creates = plan.wanted.keys().filter(|path| !present.contains_key(*path)).cloned().collect();
+        present.into_values().for_each(|found| plan.compare(found));
+        plan
+    }
+
+    /// Also deletes the other znodes below a path.
+    ///
+    /// # Errors
+    /// Of the server.
+    pub(super) async fn delete_others(&mut self, client: &Client, root: &str) -> Result<(), Fault> {
+        walk(client, root, None, |found| {
+            if !self.wanted.contains_key(&found.path) {
+                self.deletes.insert(found.path, found.stat.version);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// Compares the file with the subtree at `root`. Without `persistent` ephemerals are left out. With `delete` znodes that the file
     /// does not hold are deleted.
     ///
@@ -66,16 +101,7 @@ impl Plan {
             }
             wanted.insert(path, znode);
         }
-        let mut plan = Plan {
-            wanted,
-            creates: Vec::new(),
-            changes: BTreeMap::new(),
-            deletes: BTreeMap::new(),
-            taken: Vec::new(),
-            equal: 0,
-            kept: 0,
-            ephemerals,
-        };
+        let mut plan = Plan::new(wanted, ephemerals);
         let mut seen = BTreeSet::new();
         walk(client, root, None, |found| {
             if plan.wanted.contains_key(&found.path) {
@@ -112,38 +138,56 @@ impl Plan {
         self.creates.is_empty() && self.changes.is_empty() && self.deletes.is_empty()
     }
 
+    /// The sign, the path and more words of each step.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (char, &str, &'static str)> {
+        let creates = self.creates.iter().map(|path| ('+', path, ""));
+        let others = self.taken.iter().map(|path| ('!', path, "left alone: an ephemeral"));
+        let deletes = self.deletes.keys().map(|path| ('-', path, ""));
+        let steps = creates.chain(self.changes.iter().map(changed)).chain(others).chain(deletes);
+        steps.map(|(sign, path, words)| (sign, path.as_str(), words))
+    }
+
+    /// The counts in words.
+    pub(crate) fn counts(&self) -> String {
+        let acls = self.changes.values().filter(|change| change.acl.is_some()).count();
+        let data = self.changes.values().filter(|change| change.data.is_some()).count();
+        let (creates, deletes) = (self.creates.len(), self.deletes.len());
+        let Plan { equal, kept, ephemerals, .. } = self;
+        format!(
+            "plan: create {creates}, change data {data}, change ACL {acls}, delete {deletes}; \
+             equal {equal}, only on the server {kept}, ephemerals in the file {ephemerals}"
+        )
+    }
+
     /// Prints a line for each znode, and the counts.
     ///
     /// # Errors
     /// If standard output cannot be written.
     pub(super) fn print(&self, out: &mut Output, verbose: bool) -> Result<(), Fault> {
-        let changed = |(path, change): (&String, &Change)| {
-            let what = match (change.data, change.acl) {
-                (Some(_), Some(_)) => "data, ACL",
-                (Some(_), None) => "data",
-                _ => "ACL",
-            };
-            format!("~ {} ({what})", plain(path))
-        };
-        let creates = self.creates.iter().map(|path| format!("+ {}", plain(path)));
-        let others = self.taken.iter().map(|path| format!("! {} (left alone: an ephemeral)", plain(path)));
-        let deletes = self.deletes.keys().map(|path| format!("- {}", plain(path)));
-        let lines = creates.chain(self.changes.iter().map(changed)).chain(others).chain(deletes);
-        let count = self.creates.len() + self.changes.len() + self.taken.len() + self.deletes.len();
-        for line in lines.take(if verbose { usize::MAX } else { LINES_MAX }) {
-            out.line(&line)?;
+        let count = self.steps().count();
+        for step in self.steps().take(if verbose { usize::MAX } else { LINES_MAX }) {
+            out.line(&line(step))?;
         }
         if !verbose && count > LINES_MAX {
             out.line(&format!("... and {} more, which --verbose shows", count - LINES_MAX))?;
         }
-        let acls = self.changes.values().filter(|change| change.acl.is_some()).count();
-        let data = self.changes.values().filter(|change| change.data.is_some()).count();
-        let (creates, deletes) = (self.creates.len(), self.deletes.len());
-        let Plan { equal, kept, ephemerals, .. } = self;
-        out.line(&format!(
-            "plan: create {creates}, change data {data}, change ACL {acls}, delete {deletes}; \
-             equal {equal}, only on the server {kept}, ephemerals in the file {ephemerals}"
-        ))?;
+        out.line(&self.counts())?;
         out.finish()
     }
+}
+
+/// The step of a change.
+fn changed<'a>((path, change): (&'a String, &Change)) -> (char, &'a String, &'static str) {
+    let what = match (change.data, change.acl) {
+        (Some(_), Some(_)) => "data, ACL",
+        (Some(_), None) => "data",
+        _ => "ACL",
+    };
+    ('~', path, what)
+}
+
+/// A step as text.
+pub(crate) fn line((sign, path, words): (char, &str, &str)) -> String {
+    let words = if words.is_empty() { String::new() } else { format!(" ({words})") };
+    format!("{sign} {}{words}", plain(path))
 }

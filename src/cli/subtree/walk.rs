@@ -2,7 +2,7 @@
 //!
 //! The main thread. Its memory is bounded by the requests in flight, and by the names of siblings that are not read yet.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -61,6 +61,32 @@ pub(super) async fn walk(
         let children = names.iter().map(|name| path::child(&path, name));
         waiting.extend(children.filter(|path| path != OWN || client.chroot() != path::ROOT));
         take(Found { path, data, acl, stat })?;
+    }
+}
+
+/// Reads single znodes. Paths without a znode are left out.
+///
+/// # Errors
+/// Of the server.
+pub(super) async fn read<'a>(
+    client: &Client,
+    mut paths: impl Iterator<Item = &'a String>,
+) -> Result<BTreeMap<String, Found>, Fault> {
+    let (mut asked, mut all) = (VecDeque::new(), BTreeMap::new());
+    loop {
+        while asked.len() < IN_FLIGHT_MAX {
+            let Some(path) = paths.next() else { break };
+            asked.push_back((path, client.get_data(path, None), client.get_acl(path)));
+        }
+        let Some((path, data, acl)) = asked.pop_front() else { return Ok(all) };
+        match (data.await, acl.await) {
+            (Ok((data, stat)), Ok((acl, _))) => {
+                let found = Found { path: path.clone(), data: data.unwrap_or_default(), acl, stat };
+                all.insert(path.clone(), found);
+            }
+            (Err(error), _) | (_, Err(error)) if error.code == ErrorCode::NoNode => {}
+            (Err(error), _) | (_, Err(error)) => return Err(failed(path, &error)),
+        }
     }
 }
 
