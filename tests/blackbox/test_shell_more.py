@@ -1,52 +1,13 @@
-"""Verbs of `corral cli` that ZooKeeper's shell does not have."""
+"""Verbs of `corral cli` for whole subtrees, which ZooKeeper's shell does not have."""
 
 import json
-import os
-import signal
-import subprocess
 
 import pytest
 
-from support.client import exists_or_none, four_letter_command
+from support.cli import CONFLICT, DIFFERS, NO_ZNODE, NOT_PERMITTED, USAGE, at, done, plant, records, refused, run
+from support.client import exists_or_none
 from support.expect import equal
-from support.server import Corral, binary
-from support.wait import wait_until
-
-LIMIT_S = 60
-DIFFERS = 1
-USAGE = 2
-LOST = 15
-NO_ZNODE = 16
-CONFLICT = 17
-NOT_PERMITTED = 18
-
-
-def at(server):
-    host, port = server.address
-    return f"{host}:{port}"
-
-
-def shell(server, *words, output="text", **environment):
-    """Runs one command."""
-    arguments = [binary(), "cli", "--server", at(server), "--output", output, *map(str, words)]
-    environment = {**os.environ, **environment}
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_S, env=environment, stdin=subprocess.DEVNULL)
-
-
-def done(server, *words, **more):
-    result = shell(server, *words, **more)
-    equal(result.returncode, 0, result.stderr + result.stdout)
-    return result.stdout
-
-
-def refused(server, code, *words, **more):
-    result = shell(server, *words, **more)
-    equal(result.returncode, code, result.stderr + result.stdout)
-    return result.stderr + result.stdout
-
-
-def records(server, *words):
-    return [json.loads(line) for line in done(server, *words, output="jsonl").splitlines()]
+from support.server import Corral
 
 
 @pytest.fixture
@@ -60,11 +21,7 @@ def other(shards):
 @pytest.fixture
 def client(own_server):
     with own_server.client() as client:
-        client.create("/a", b"root")
-        client.create("/a/y", b"")
-        client.create("/a/x", b"12345")
-        client.create("/a/x/deep", b"lock " + b"z" * 95)
-        client.create("/a/x/me", b"", flags=1)
+        plant(client)
         yield client
 
 
@@ -124,14 +81,14 @@ def test_find_takes_conditions(own_server, client):
 
 def test_unreadable_znodes_are_named(own_server, client):
     client.set_acl("/a/x", ((4, "world", "anyone"),))
-    result = shell(own_server, "find", "/a")
+    result = run(own_server, "find", "/a")
     equal((result.returncode, result.stdout), (NOT_PERMITTED, "/a\n/a/y\n"))
     assert "/a/x" in result.stderr
 
 
 def test_cp_copies_within_a_server_and_to_another(own_server, client, other):
     client.set_acl("/a/y", ((31, "ip", "127.0.0.1"),))
-    result = shell(own_server, "cp", "/a", "/b")
+    result = run(own_server, "cp", "/a", "/b")
     equal((result.returncode, result.stdout), (0, "copied 5 znodes, 109 bytes of data\n"), result.stderr)
     assert "1 ephemeral" in result.stderr
     equal(client.exists("/b/x/me").ephemeral_owner, 0)
@@ -149,6 +106,19 @@ def test_cp_copies_within_a_server_and_to_another(own_server, client, other):
     done(own_server, "diff", "/b", f"{at(other)}/c")
 
 
+def test_cp_closes_parents_last(own_server, client):
+    client.auth("digest", b"user:secret")
+    own = ((31, "digest", "user:5w9W4eL3797Y4Wq8AcKUPPk8ha4="),)
+    client.create("/b", b"", acl=own)
+    client.create("/b/c", b"", acl=own)
+    client.create("/b/c/d", b"", acl=((1, "world", "anyone"),))
+    refused(own_server, NOT_PERMITTED, "cp", "/b", "/copy")
+    identity = ("--auth", "digest:user:secret")
+    done(own_server, "cp", "/b", "/copy", options=identity)
+    done(own_server, "diff", "/b", "/copy", options=identity)
+    equal(client.get_acl("/copy/c")[0], [own[0]])
+
+
 def test_diff_names_each_difference(own_server, client):
     done(own_server, "cp", "/a", "/b")
     client.set("/b/x", b"other")
@@ -157,7 +127,7 @@ def test_diff_names_each_difference(own_server, client):
     client.create("/b/x-1", b"")
     expected = "~ /x (data)\n- /x/me\n+ /x-1\n~ /y (ACL)\ncreated 1, deleted 1, changed 2, equal 2\n"
     assert expected in refused(own_server, DIFFERS, "diff", "/a", "/b")
-    lines = [json.loads(line) for line in shell(own_server, "diff", "/a", "/b", output="jsonl").stdout.splitlines()]
+    lines = [json.loads(line) for line in run(own_server, "diff", "/a", "/b", output="jsonl").stdout.splitlines()]
     equal(lines[0], {"difference": "changed", "path": "/x", "what": ["data"]})
     refused(own_server, NO_ZNODE, "diff", "/a", "/none")
 
@@ -174,127 +144,3 @@ def test_mv_moves_in_one_transaction(own_server, client):
     for name in range(1000):
         client.create(f"/b/{name}", b"")
     assert "cp /b /c" in refused(own_server, CONFLICT, "mv", "/b", "/c")
-
-
-@pytest.fixture
-def follow(own_server):
-    """A function that starts `watch`."""
-    started = []
-
-    def start(*words):
-        arguments = [binary(), "cli", "--server", at(own_server), "--output", "jsonl", "watch", *words]
-        started.append(subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        wait_until(lambda: watches(own_server) == 1, "a watch")
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def watches(server):
-    return int(four_letter_command(server.address, "wchs").rsplit(":", 1)[1])
-
-
-def test_watch_shows_changes(own_server, client, follow):
-    process = follow("-c", "3", "/a")
-    client.set("/a/y", b"123")
-    client.create("/a/new", b"1")
-    client.delete("/a/new")
-    out, error = process.communicate(timeout=LIMIT_S)
-    equal(process.returncode, 0, error)
-    lines = [json.loads(line) for line in out.splitlines()]
-    equal(
-        [(one["event"], one["path"]) for one in lines], [("NodeDataChanged", "/a/y"), ("NodeCreated", "/a/new"), ("NodeDeleted", "/a/new")]
-    )
-    equal(lines[0]["data_length"], 3)
-
-
-def test_watch_runs_a_command_for_each_change(own_server, client, follow):
-    process = follow("-c", "2", "-exec", 'echo "$CORRAL_EVENT $CORRAL_PATH $CORRAL_ZXID" $(cat)', "/a")
-    client.set("/a/y", b"text")
-    client.delete("/a/y")
-    out, error = process.communicate(timeout=LIMIT_S)
-    shown = [line.split() for line in out.splitlines() if line.startswith("Node")]
-    equal([(line[:2], line[3:]) for line in shown], [(["NodeDataChanged", "/a/y"], ["text"]), (["NodeDeleted", "/a/y"], [])], error)
-
-
-def test_watch_ends_by_a_signal(own_server, client, follow):
-    process = follow("/a")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=LIMIT_S)
-    equal(process.returncode, 130)
-
-
-def test_the_watch_is_removed_before_the_next_command(own_server, client):
-    with subprocess.Popen(
-        [binary(), "cli", "--server", at(own_server)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        process.stdin.write("watch -c 1 /a\n")
-        process.stdin.flush()
-        wait_until(lambda: watches(own_server) == 1, "a watch")
-        client.set("/a", b"1")
-        wait_until(lambda: watches(own_server) == 0, "no watch")
-        output, _ = process.communicate("get /a\n", timeout=LIMIT_S)
-        assert output.endswith("\n1\n"), output
-
-
-def test_watch_tells_of_lost_connections(own_server, client, follow):
-    process = follow("/a")
-    own_server.restart()
-    assert "not connected" in process.stderr.readline()
-    assert "changes meanwhile are not known" in process.stderr.readline()
-    own_server.stop()
-
-
-def editor(tmp_path, script):
-    file = tmp_path / "editor"
-    file.write_text(f"#!/bin/sh\n{script}\n")
-    file.chmod(0o755)
-    return {"VISUAL": "", "EDITOR": str(file), "TMPDIR": str(tmp_path)}
-
-
-def test_edit_sets_what_the_editor_wrote(own_server, client, tmp_path):
-    done(own_server, "edit", "/a", **editor(tmp_path, 'stat -c %a "$1" > "$TMPDIR/mode"; echo new > "$1"'))
-    equal(client.get("/a")[0], b"new")
-    equal((tmp_path / "mode").read_text(), "600\n")
-    assert "unchanged" in done(own_server, "edit", "/a", **editor(tmp_path, 'echo new > "$1"'))
-    refused(own_server, 1, "edit", "/a", **editor(tmp_path, "exit 3"))
-    equal(list(tmp_path.glob("corral-*")), [])
-
-
-def test_edit_keeps_the_text_at_a_conflict(own_server, client, tmp_path):
-    script = f"echo mine > $1; {binary()} cli --server {at(own_server)} set /a theirs"
-    output = refused(own_server, CONFLICT, "edit", "/a", **editor(tmp_path, script))
-    [kept] = tmp_path.glob("corral-*")
-    assert str(kept) in output
-    equal((kept.read_text(), client.get("/a")[0]), ("mine\n", b"theirs"))
-    client.set("/a", b"\xff")
-    assert "UTF-8" in refused(own_server, USAGE, "edit", "/a", **editor(tmp_path, ""))
-
-
-def test_apply_writes_a_document(own_server, client, tmp_path):
-    file = tmp_path / "app.json"
-    document = {
-        "/a/y": "text",
-        "/a/x": {"acl": ["world:anyone:cdrw"]},
-        "/n/o/p": {"base64": "AAE="},
-        "/a/box": {"text": "in", "mode": "container", "acl": ["ip:127.0.0.1:cdrwa"]},
-    }
-    file.write_text(json.dumps(document))
-    plan = "+ /a/box\n+ /n\n+ /n/o\n+ /n/o/p\n~ /a/x (ACL)\n~ /a/y (data)\nplan: create 4, change data 1, change ACL 1, delete 0;"
-    assert done(own_server, "apply", "-n", file).startswith(plan)
-    assert "give -y" in refused(own_server, 1, "apply", file)
-    equal(exists_or_none(client, "/n"), None)
-    assert "created 4, changed 2, deleted 0" in done(own_server, "apply", "-y", file)
-    equal((client.get("/a/y")[0], client.get("/n/o/p")[0], client.get("/a/x")[0]), (b"text", b"\x00\x01", b"12345"))
-    assert "nothing to write" in done(own_server, "apply", "-y", file)
-    steps = records(own_server, "apply", "-n", "-delete", file)
-    equal([(one["step"], one["path"]) for one in steps], [("-", "/a/x/deep"), ("-", "/a/x/me")])
-    done(own_server, "apply", "-y", "-delete", file)
-    equal(client.children("/a/x"), [])
-    equal(client.get("/a")[0], b"root")
-    for text in ("", "[]", '{"a": ""}', '{"/a": 1}', '{"/a": {"mode": "ephemeral"}}'):
-        file.write_text(text)
-        refused(own_server, USAGE, "apply", "-y", file)

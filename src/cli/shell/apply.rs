@@ -58,7 +58,7 @@ pub(super) async fn apply(call: &Call<'_>) -> Result<(), Fault> {
         Some(reason) => reason.to_owned(),
         None => write(call.client, &plan).await?,
     };
-    screen.note(&done);
+    screen.show(|| format!("{done}\n"), || json!({"done": done}));
     Ok(())
 }
 

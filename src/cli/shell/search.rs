@@ -158,6 +158,8 @@ impl Range {
             b'-' => (Range::Below, &text[1..]),
             _ => (Range::Equal, text),
         };
+        // A sign more is no number.
+        let digits = Some(digits).filter(|digits| digits.starts_with(|one: char| one.is_ascii_digit()))?;
         digits.parse::<u32>().ok().map(|number| range(number.into()))
     }
 
