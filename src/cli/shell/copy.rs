@@ -15,8 +15,10 @@ use crate::cli::shell::scan::{Found, Scan, Wants};
 use crate::cli::shell::znodes::Call;
 use crate::exit::{ExitCode, Fault};
 
-/// Znodes that are written at once.
-const IN_FLIGHT_MAX: usize = 32;
+/// Znodes that are written at once, and their bytes of data but for the last. A server makes a session's reads wait for its writes, so
+/// both take turns.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 4 << 20;
 /// Of one transaction of `mv`. Servers take requests of 1 MiB.
 const MOVED_ZNODES_MAX: usize = 1000;
 const MOVED_BYTES_MAX: usize = 900 << 10;
@@ -81,16 +83,22 @@ impl<'a> Copy<'a> {
         }
         let mut scan = Scan::new(&source.client, &source.path, ALL);
         let mut root = known;
-        while let Some(found) = scan.next().await? {
-            // Another name of the same server leads here.
-            if root.is_some_and(|root| (root.czxid, root.ctime) == (found.stat.czxid, found.stat.ctime)) {
-                return Err(within());
+        loop {
+            let batch = batch(&mut scan).await?;
+            if batch.is_empty() {
+                break;
             }
-            self.close_above(found.depth).await?;
-            self.write(source, found).await?;
-            if root.is_none() {
-                self.wait(0).await?;
-                root = client.exists(path, None).await.map_err(failed)?;
+            for found in batch {
+                // Another name of the same server leads here.
+                if root.is_some_and(|root| (root.czxid, root.ctime) == (found.stat.czxid, found.stat.ctime)) {
+                    return Err(within());
+                }
+                self.close_above(found.depth).await?;
+                self.write(source, found).await?;
+                if root.is_none() {
+                    self.wait(0).await?;
+                    root = client.exists(path, None).await.map_err(failed)?;
+                }
             }
         }
         self.close_above(0).await?;
@@ -127,7 +135,7 @@ impl<'a> Copy<'a> {
 
     async fn push(&mut self, path: String, written: Written) -> Result<(), Fault> {
         self.written.push_back((path, written));
-        self.wait(IN_FLIGHT_MAX).await
+        self.wait(BATCH).await
     }
 
     /// Waits until no more than so many requests are under way.
@@ -138,6 +146,17 @@ impl<'a> Copy<'a> {
         }
         Ok(())
     }
+}
+
+/// The next znodes of a subtree. Empty at its end.
+async fn batch(scan: &mut Scan) -> Result<Vec<Found>, Fault> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    while batch.len() < BATCH && bytes < BATCH_BYTES {
+        let Some(found) = scan.next().await? else { break };
+        bytes += found.data.as_ref().map_or(0, Vec::len);
+        batch.push(found);
+    }
+    Ok(batch)
 }
 
 /// Sends the request at once. A znode that exists is replaced later.
