@@ -63,11 +63,10 @@ fn a_peer_that_reads_nothing_costs_a_bounded_queue() {
     }
     let stats = &server.connections.stats()[0];
     assert!(dropped > 500 && stats.dropped == dropped, "{dropped} of 1000 were dropped");
-    // What may be lost left the connection alone; what may not ends it.
-    assert_eq!(
-        server.connections.send_on(NodeId(2), stream, Kind::SessionReport, Bytes::from(vec![0; 64 << 10])),
-        Err(NotSent::Broken)
-    );
+    // What may be lost left the connection alone; what may not ends it. The kernel may have taken a little more meanwhile.
+    let report = || Bytes::from(vec![0; 64 << 10]);
+    let sent = (0..1000).map(|_| server.connections.send_on(NodeId(2), stream, Kind::SessionReport, report()));
+    assert_eq!(sent.into_iter().find(|sent| sent.is_err()), Some(Err(NotSent::Broken)));
     assert_eq!(server.connections.send_on(NodeId(2), stream, Kind::SessionReport, Bytes::new()), Err(NotSent::Down));
     assert_eq!(server.down(Direction::Out), Reason::QueueFull);
     until("the queue is empty", || server.connections.stats()[0].queued_bytes == 0);
