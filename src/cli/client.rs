@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use corral_client::{Client, Connector, Credentials, Error, ErrorCode, Identity, Servers};
 
-use crate::cli::output::runtime;
+use crate::cli::output::session_runtime;
 use crate::exit::{ExitCode, Fault};
 use crate::net::tls::outgoing;
 
@@ -56,7 +56,7 @@ impl Connection {
         &self,
         work: impl FnOnce(Client) -> F,
     ) -> Result<T, Fault> {
-        let (connector, runtime) = (self.connector()?, runtime()?);
+        let (connector, runtime) = (self.connector()?, session_runtime()?);
         let done = runtime.block_on(async {
             let client = Client::start(connector);
             client.connected().await.map_err(|error| self.unreachable(&error))?;
@@ -146,6 +146,7 @@ pub(super) fn failed(path: &str, error: &Error) -> Fault {
             "the connection was lost, so run the command again"
         }
         ErrorCode::QuotaExceeded => "raise the quota, or free space",
+        ErrorCode::InvalidAcl => "give entries such as world:anyone:r, and an identity with --auth for auth::",
         _ => "see the log of the server",
     };
     Fault::new(exit_code(error.code), format!("{path}: {error}; {advice}"))
@@ -164,7 +165,7 @@ pub(super) fn exit_code(code: ErrorCode) -> ExitCode {
             ExitCode::Conflict
         }
         ErrorCode::NoAuth | ErrorCode::AuthFailed | ErrorCode::SessionClosedRequireSaslAuth => ExitCode::NotPermitted,
-        ErrorCode::BadArguments => ExitCode::Usage,
+        ErrorCode::BadArguments | ErrorCode::InvalidAcl => ExitCode::Usage,
         _ => ExitCode::Internal,
     }
 }

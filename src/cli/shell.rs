@@ -28,7 +28,7 @@ use clap::Args;
 use corral_client::watcher;
 
 use crate::cli::client::Connection;
-use crate::cli::output::runtime;
+use crate::cli::output::session_runtime;
 use crate::cli::shell::driver::{Driver, Stops};
 use crate::cli::shell::screen::{Format, Screen};
 use crate::cli::shell::session::{Link, Shell};
@@ -83,6 +83,11 @@ pub(super) fn respelled(arguments: Vec<OsString>) -> Vec<OsString> {
     respelled
 }
 
+/// Whether the terminal has no cursor that moves. Then lines are read as from a pipe.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|kind| kind.is_empty() || kind == "dumb")
+}
+
 /// Runs one command, or all lines of standard input.
 ///
 /// # Errors
@@ -93,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         let sentence = format!("{option} is no option of the shell; `corral cli --help` lists them");
         return Err(Fault::new(ExitCode::Usage, sentence));
     }
-    let runtime = runtime()?;
+    let runtime = session_runtime()?;
     let code = runtime.block_on(async {
         let (watcher, events) = watcher();
         let link = Link {
@@ -104,11 +109,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         let shell = Shell::new(Screen::new(arguments.output), link, watcher);
         let failed = |error: io::Error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}"));
         let stops = Stops::new().map_err(failed)?;
-        shell.connect().await?;
         let mut driver = Driver::new(&shell, events, stops);
+        driver.take(shell.connect()).await;
+        if driver.code() != ExitCode::Ok {
+            return Ok(driver.code());
+        }
+        if let [words] = &arguments.command[..]
+            && words.contains(' ')
+        {
+            shell.screen.error("give verb and arguments as words of their own, without quotes around all");
+        }
         if !arguments.command.is_empty() {
             driver.take(shell.run(&arguments.command)).await;
-        } else if io::stdin().is_terminal() && io::stdout().is_terminal() {
+        } else if io::stdin().is_terminal() && io::stdout().is_terminal() && !is_dumb() {
             terminal::run(&mut driver).await?;
         } else {
             driver.take_lines().await;

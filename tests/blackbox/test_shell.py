@@ -17,18 +17,13 @@ import time
 
 import pytest
 
+from support.cli import CONFLICT, LIMIT_S, NO_ZNODE, NOT_PERMITTED, USAGE, at
 from support.expect import equal
 from support.server import binary
 from support.wait import TooLate, wait_until
 
-LIMIT_S = 60
-# Codes of the process.
-USAGE, SESSION_LOST, NO_ZNODE, CONFLICT, NOT_PERMITTED, UNKNOWN_VERB, INTERRUPTED = 2, 15, 16, 17, 18, 127, 130
+SESSION_LOST, UNKNOWN_VERB, INTERRUPTED = 15, 127, 130
 WHERE_IS_THE_CURSOR, AT_THE_TOP = b"\x1b[6n", b"\x1b[1;1R"
-
-
-def address(server):
-    return "{}:{}".format(*server.address)
 
 
 def shell(where, *words, text=None):
@@ -44,7 +39,7 @@ def started(where, *words):
 
 
 def test_one_command_prints_its_result_alone_and_ends_with_a_code_of_its_own(server):
-    where = address(server)
+    where = at(server)
     for words, code, out, err in [
         (("create", "/a", "some text"), 0, "", "Created /a"),
         (("get", "/a"), 0, "some text\n", ""),
@@ -66,17 +61,17 @@ def test_one_command_prints_its_result_alone_and_ends_with_a_code_of_its_own(ser
 
 def test_results_as_json(server):
     text = "create /j one\ncreate -s /j/ two\nls -R /j\nget /j\nset -b /j AP8=\nget /j\nstat /none\n"
-    lines = shell(address(server), "--output", "jsonl", text=text)
+    lines = shell(at(server), "--output", "jsonl", text=text)
     equal(lines.returncode, NO_ZNODE, lines.stderr)
     created, child, *paths, data, other = map(json.loads, lines.stdout.splitlines())
     equal((created["created"], child["created"], paths), ("/j", "/j/0000000000", ["/j", "/j/0000000000"]))
     equal((data["data"], data["stat"]["num_children"], other["base64"], "data" in other), ("one", 1, "AP8=", False))
-    document = json.loads(shell(address(server), "--output", "json", "ls", "-R", "/j").stdout)
+    document = json.loads(shell(at(server), "--output", "json", "ls", "-R", "/j").stdout)
     equal(document, paths)
 
 
 def test_an_interrupted_shell_leaves_no_ephemeral(server):
-    with started(address(server), "-timeout", "60000") as played:
+    with started(at(server), "-timeout", "60000") as played:
         played.stdin.write("create -e /mine\n")
         equal(played.stderr.readline(), "Created /mine\n")
         played.send_signal(signal.SIGINT)
@@ -96,7 +91,7 @@ def events(played, expected):
 
 
 def test_watches_and_ephemerals_outlive_the_server_process(own_server):
-    with started(address(own_server), "-timeout", "60000") as played:
+    with started(at(own_server), "-timeout", "60000") as played:
         played.stdin.write("create -e /mine\ncreate /seen\nget -w /seen\naddWatch /below\n")
         equal([played.stderr.readline() for _ in range(2)], ["Created /mine\n", "Created /seen\n"])
         equal(played.stdout.readline(), "null\n")
@@ -115,7 +110,7 @@ def test_watches_and_ephemerals_outlive_the_server_process(own_server):
 
 def test_an_expired_session_ends_the_commands(server):
     """The process sleeps for longer than its session lives."""
-    with started(address(server), "-timeout", "1000") as played:
+    with started(at(server), "-timeout", "1000") as played:
         played.stdin.write("create -e /sleeper\n")
         equal(played.stderr.readline(), "Created /sleeper\n")
         played.send_signal(signal.SIGSTOP)
@@ -195,7 +190,7 @@ class Terminal:
 def test_a_terminal_completes_and_keeps_the_line_beside_events(server):
     with server.client() as client:
         client.create("/application", b"old")
-        terminal = Terminal(address(server))
+        terminal = Terminal(at(server))
         terminal.sees(r"Tab completes.*\(\w+\) 0\] ")
         terminal.press("addW\t")
         terminal.sees(r"addWatch")

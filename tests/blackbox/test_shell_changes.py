@@ -135,9 +135,9 @@ def test_apply_writes_a_document(own_server, client, tmp_path):
     equal((client.get("/a/y")[0], client.get("/n/o/p")[0], client.get("/a/x")[0]), (b"text", b"\x00\x01", b"12345"))
     assert "nothing to write" in done(own_server, "apply", "-y", file)
     steps = records(own_server, "apply", "-n", "-delete", file)
-    equal([(one.get("step"), one.get("path")) for one in steps], [("-", "/a/x/deep"), ("-", "/a/x/me"), (None, None)])
+    equal([(one.get("step"), one.get("path")) for one in steps], [("!", "/a/x/me"), ("-", "/a/x/deep"), (None, None)])
     done(own_server, "apply", "-y", "-delete", file)
-    equal(client.children("/a/x"), [])
+    equal(client.children("/a/x"), ["me"])
     equal(client.get("/a")[0], b"root")
     for text in ("", "[]", '{"a": ""}', '{"/a": 1}', '{"/a": {"mode": "ephemeral"}}'):
         file.write_text(text)

@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 
 use serde_json::json;
 
-use crate::cli::output::plain;
 use crate::cli::shell::place::{Place, below};
 use crate::cli::shell::scan::{Found, Scan, Wants};
 use crate::cli::shell::znodes::Call;
@@ -88,6 +87,6 @@ fn show(call: &Call<'_>, sign: char, path: &str, what: &[&str]) {
         '-' => "deleted",
         _ => "changed",
     };
-    let text = || format!("{sign} {}{reasons}\n", plain(path));
+    let text = || format!("{sign} {}{reasons}\n", call.screen.name(path));
     call.screen.show(text, || json!({"difference": difference, "path": path, "what": what}));
 }

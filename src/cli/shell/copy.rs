@@ -34,6 +34,7 @@ pub(super) async fn cp(call: &Call<'_>) -> Result<(), Fault> {
     let Copy { znodes, bytes, ephemerals, .. } = copy;
     if let Err(fault) = &mut result
         && znodes > 0
+        && fault.code != ExitCode::Usage
     {
         fault.sentence += &format!("\n{znodes} znodes were copied; run the command again with -f");
     } else if result.is_ok() {
@@ -48,7 +49,8 @@ pub(super) async fn cp(call: &Call<'_>) -> Result<(), Fault> {
     result
 }
 
-type Written = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+/// A request, and how many znodes it copies.
+type Written = Pin<Box<dyn Future<Output = Result<u64, Error>>>>;
 
 /// A copy that runs.
 struct Copy<'a> {
@@ -116,7 +118,6 @@ impl<'a> Copy<'a> {
             first.push(Acl::new(perms::CREATE | perms::ADMIN, "auth", ""));
             self.late.push((depth, path.clone(), acl));
         }
-        self.znodes += 1;
         self.bytes += data.as_ref().map_or(0, |data| data.len() as u64);
         self.ephemerals += u64::from(is_ephemeral(&stat));
         let written = written(client.clone(), path.clone(), data, first, self.replaces);
@@ -128,7 +129,7 @@ impl<'a> Copy<'a> {
         while let Some((_, path, acl)) = self.late.pop_if(|(own, ..)| *own >= depth) {
             self.wait(0).await?;
             let set = self.target.client.set_acl(&path, &acl, None);
-            self.push(path, Box::pin(async { set.await.map(drop) })).await?;
+            self.push(path, Box::pin(async { set.await.map(|_| 0) })).await?;
         }
         Ok(())
     }
@@ -142,7 +143,7 @@ impl<'a> Copy<'a> {
     async fn wait(&mut self, most: usize) -> Result<(), Fault> {
         while self.written.len() > most {
             let Some((path, written)) = self.written.pop_front() else { break };
-            written.await.map_err(|error| refused(&error, &path))?;
+            self.znodes += written.await.map_err(|error| refused(&error, &path))?;
         }
         Ok(())
     }
@@ -168,9 +169,9 @@ fn written(client: Client, path: String, data: Option<Vec<u8>>, acl: Vec<Acl>, r
             Err(Error { code: ErrorCode::NodeExists, .. }) if replaces => {
                 let (data, acl) = (client.set_data(&path, data.as_deref(), None), client.set_acl(&path, &acl, None));
                 data.await?;
-                acl.await.map(drop)
+                acl.await.map(|_| 1)
             }
-            created => created.map(drop),
+            created => created.map(|_| 1),
         }
     })
 }

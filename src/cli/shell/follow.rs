@@ -8,7 +8,6 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use crate::cli::output::plain;
 use crate::cli::shell::paths::{check, refused, usage};
 use crate::cli::shell::znodes::Call;
 use crate::cli::time::utc;
@@ -87,7 +86,7 @@ async fn take(call: &Call<'_>, event: &Event) -> Result<bool, Fault> {
     let size = data.as_ref().map(Vec::len);
     let text = || {
         let size = size.map_or_else(String::new, |size| format!(" {size} bytes"));
-        format!("{now} {name} {}{size} zxid {zxid:#x}\n", plain(path))
+        format!("{now} {name} {}{size} zxid {zxid:#x}\n", call.screen.name(path))
     };
     let record = || {
         let zxid = format!("{zxid:#x}");

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use crate::cli::output::Output;
+use crate::cli::output::{Output, plain};
 use crate::exit::Fault;
 
 /// Bytes of a line of a hexdump.
@@ -36,6 +36,7 @@ pub(super) type Aside = Box<dyn FnMut(String) -> Result<(), String>>;
 /// Standard output and standard error.
 pub(super) struct Screen {
     format: Format,
+    is_terminal: bool,
     colors: bool,
     /// Locked from the first byte to the next flush only: on a terminal the line editor writes too.
     out: RefCell<Option<Output>>,
@@ -47,9 +48,11 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new(format: Format) -> Screen {
-        let colors = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let is_terminal = io::stdout().is_terminal();
+        let colors = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Screen {
             format,
+            is_terminal,
             colors,
             out: RefCell::new(None),
             listed: Cell::new(None),
@@ -163,10 +166,15 @@ impl Screen {
         self.fault.take()
     }
 
+    /// A path. In a pipe it is not changed: a command may take it.
+    pub(super) fn name(&self, path: &str) -> String {
+        if self.is_terminal { plain(path) } else { path.to_owned() }
+    }
+
     /// Data as text. A terminal gets no control characters.
     pub(super) fn data(&self, data: &[u8]) -> String {
         let text = String::from_utf8_lossy(data);
-        if !self.colors {
+        if !self.is_terminal {
             return text.into_owned();
         }
         text.chars().map(|one| if one.is_control() && !matches!(one, '\n' | '\t') { '?' } else { one }).collect()

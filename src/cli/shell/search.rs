@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::output::plain;
 use crate::cli::shell::paths::{check, usage};
 use crate::cli::shell::scan::{Found, Scan, Wants};
-use crate::cli::shell::screen::{data_json, stat_json};
+use crate::cli::shell::screen::{Screen, data_json, stat_json};
 use crate::cli::shell::znodes::Call;
 use crate::exit::{ExitCode, Fault};
 
@@ -63,7 +63,7 @@ pub(super) async fn tree(call: &Call<'_>) -> Result<(), Fault> {
         (count, sum) = (count + 1, sum + bytes(&found.stat));
         lasts.truncate(found.depth);
         lasts.push(found.is_last);
-        call.screen.show(|| line(&found, &lasts, with_data), || record(&found, with_data));
+        call.screen.show(|| line(call.screen, &found, &lasts, with_data), || record(&found, with_data));
     })
     .await;
     if count > 0 {
@@ -73,7 +73,7 @@ pub(super) async fn tree(call: &Call<'_>) -> Result<(), Fault> {
 }
 
 /// A line of `tree`.
-fn line(found: &Found, lasts: &[bool], with_data: bool) -> String {
+fn line(screen: &Screen, found: &Found, lasts: &[bool], with_data: bool) -> String {
     let mut line = String::new();
     for (level, is_last) in lasts.iter().enumerate().skip(1) {
         line += match (level == found.depth, is_last) {
@@ -83,7 +83,7 @@ fn line(found: &Found, lasts: &[bool], with_data: bool) -> String {
             (true, true) => "└── ",
         };
     }
-    line += &plain(if found.depth == 0 { &found.path } else { path::name(&found.path) });
+    line += &screen.name(if found.depth == 0 { &found.path } else { path::name(&found.path) });
     if let Some(data) = found.data.as_deref().filter(|data| with_data && !data.is_empty()) {
         // A character has four bytes at most.
         let text = String::from_utf8_lossy(&data[..data.len().min(DATA_CHARS_MAX * 4)]).into_owned();
@@ -127,7 +127,7 @@ pub(super) async fn du(call: &Call<'_>) -> Result<(), Fault> {
         call.screen.note(&format!("{:>14} {:>10}  path", "bytes", "znodes"));
     }
     for Usage { path, znodes, bytes } in &lines {
-        let text = || format!("{bytes:>14} {znodes:>10}  {}\n", plain(path));
+        let text = || format!("{bytes:>14} {znodes:>10}  {}\n", call.screen.name(path));
         call.screen.show(text, || json!({"path": path, "znodes": znodes, "bytes": bytes}));
     }
     result
@@ -246,7 +246,7 @@ pub(super) async fn find(call: &Call<'_>) -> Result<(), Fault> {
     call.screen.begin_list();
     each(call, wants, |found| {
         if conditions.hold(&found, now_ms) {
-            call.screen.show(|| format!("{}\n", plain(&found.path)), || record(&found, false));
+            call.screen.show(|| format!("{}\n", call.screen.name(&found.path)), || record(&found, false));
         }
     })
     .await

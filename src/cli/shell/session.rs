@@ -1,6 +1,7 @@
 //! The shell between its commands: its session, its history, and the way from a line to a verb.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use corral_client::{Client, Connector, Event, EventType, KeeperState, Servers, Status, Watcher};
 
@@ -26,6 +27,33 @@ pub(super) struct Link<'a> {
     pub(super) waits: bool,
 }
 
+/// The last lines of a shell, with their numbers.
+#[derive(Default)]
+struct History {
+    /// Lines that were dropped.
+    dropped: usize,
+    lines: VecDeque<String>,
+}
+
+impl History {
+    fn push(&mut self, line: &str) {
+        if self.lines.len() == HISTORY_MAX {
+            self.lines.pop_front();
+            self.dropped += 1;
+        }
+        self.lines.push_back(line.to_owned());
+    }
+
+    /// Lines so far.
+    fn count(&self) -> usize {
+        self.dropped + self.lines.len()
+    }
+
+    fn get(&self, number: usize) -> Option<&str> {
+        self.lines.get(number.checked_sub(self.dropped)?).map(String::as_str)
+    }
+}
+
 /// The shell.
 pub(super) struct Shell<'a> {
     pub(super) screen: Screen,
@@ -33,7 +61,7 @@ pub(super) struct Shell<'a> {
     watcher: Watcher,
     client: RefCell<Option<Client>>,
     host: RefCell<String>,
-    history: RefCell<Vec<String>>,
+    history: RefCell<History>,
     shows_events: Cell<bool>,
     /// Whether the shell has not connected yet.
     is_new: Cell<bool>,
@@ -49,7 +77,7 @@ impl<'a> Shell<'a> {
             watcher,
             client: RefCell::new(None),
             host: RefCell::new(host),
-            history: RefCell::new(Vec::new()),
+            history: RefCell::new(History::default()),
             shows_events: Cell::new(true),
             is_new: Cell::new(true),
             quits: Cell::new(false),
@@ -109,7 +137,7 @@ impl<'a> Shell<'a> {
             Some(Status::Disconnected { .. }) => "CONNECTING",
             Some(Status::Ended(_)) | None => "CLOSED",
         };
-        format!("[zk: {}({state}) {}] ", self.host.borrow(), self.history.borrow().len())
+        format!("[zk: {}({state}) {}] ", self.host.borrow(), self.history.borrow().count())
     }
 
     /// Shows an event. The first connection is no news.
@@ -141,10 +169,7 @@ impl<'a> Shell<'a> {
         if words.is_empty() {
             return Ok(());
         }
-        if self.history.borrow().len() >= HISTORY_MAX {
-            return Err(usage("the history is full; begin another shell"));
-        }
-        self.history.borrow_mut().push(line.to_owned());
+        self.history.borrow_mut().push(line);
         self.run(&words).await
     }
 
@@ -207,9 +232,8 @@ impl<'a> Shell<'a> {
 
     fn show_history(&self) {
         let history = self.history.borrow();
-        let from = history.len().saturating_sub(SHOWN);
-        for (number, line) in history.iter().enumerate().skip(from) {
-            self.screen.note(&format!("{number} - {line}"));
+        for number in history.count().saturating_sub(SHOWN)..history.count() {
+            self.screen.note(&format!("{number} - {}", history.get(number).unwrap_or_default()));
         }
     }
 
@@ -229,15 +253,15 @@ impl<'a> Shell<'a> {
     /// The words of a line of the history.
     fn again(&self, number: &str) -> Result<Vec<String>, Fault> {
         let mut history = self.history.borrow_mut();
-        let earlier = history.len().saturating_sub(1);
+        let earlier = history.count().saturating_sub(1);
         let index = decoded(number).filter(|index| *index < earlier);
-        let line = index.and_then(|index| history.get(index)).cloned();
+        let line = index.and_then(|index| history.get(index)).map(str::to_owned);
         let line = line.ok_or_else(|| usage("Command index out of range"))?;
         let words = split(&line);
         if words.first().is_some_and(|word| word == "redo") {
             return Err(usage("No redoing redos"));
         }
-        if let Some(last) = history.last_mut() {
+        if let Some(last) = history.lines.back_mut() {
             *last = line;
         }
         Ok(words)

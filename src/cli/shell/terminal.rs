@@ -153,6 +153,9 @@ fn history_file() -> Option<PathBuf> {
             state.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/state")))?.join("corral/history")
         }
     };
+    if file.exists() && !file.is_file() {
+        return None;
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(file.parent()?).ok()?;
     OpenOptions::new().append(true).create(true).mode(0o600).open(&file).ok()?;
     Some(file)
@@ -232,7 +235,9 @@ impl Completer for Completions {
         let (word, first) = (&before[start..], before.split_whitespace().next().unwrap_or_default());
         let is_first = before[..start].trim().is_empty();
         let found: Vec<(String, Option<&str>)> = match word.chars().next() {
-            _ if is_first => VERBS.iter().map(|verb| (verb.name.to_owned(), Some(verb.about))).collect(),
+            _ if is_first || first == "help" => {
+                VERBS.iter().map(|verb| (verb.name.to_owned(), Some(verb.about))).collect()
+            }
             Some('/') => self.paths(word).into_iter().map(|path| (path, None)).collect(),
             Some('-') => {
                 let options = verb(first).map_or(&[][..], |verb| verb.options);

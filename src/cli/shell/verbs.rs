@@ -124,7 +124,7 @@ pub(super) static VERBS: &[Verb] = &[
             flag("y", "Write without a question"),
             flag("delete", "Delete znodes below that the file does not hold"),
         ],
-        "Create and change the znodes of a JSON file: paths with texts, or with text or base64, acl and mode.",
+        "Create and change the znodes of a JSON file: {\"/app\": \"text\", \"/app/b\": {\"base64\": \"AAE=\", \"acl\": [\"world:anyone:r\"], \"mode\": \"container\"}}.",
         ["apply -n app.json", "apply app.json", "apply -y -delete app.json"],
     ),
     new("close", "", &[], "Close the session.", ["close", "connect", "connect 10.0.0.2:2181"]),
@@ -154,7 +154,7 @@ pub(super) static VERBS: &[Verb] = &[
         "[-s] [-e] [-c] [-t ttl] path [data] [acl]",
         &[flag("e", "Ephemeral"), flag("s", "Sequential"), flag("c", "Container"), value("t", "Time to live in ms")],
         "Create a znode.",
-        ["create /app \"some text\"", "create -e -s /app/member-", "create /secret text digest:user:hash=:cdrwa"],
+        ["create /app \"some text\"", "create -e -s /app/member-", "create /secret text auth::cdrwa"],
     ),
     new(
         "delete",
@@ -329,7 +329,7 @@ pub(super) static VERBS: &[Verb] = &[
         "setAcl",
         "[-s] [-v version] [-R] path acl",
         &[STAT, value("v", "Only if the ACL has this version"), flag("R", "Also all below")],
-        "Replace the ACL of a znode.",
+        "Replace the ACL of a znode. auth:: stands for the identities that addauth added.",
         ["setAcl /app world:anyone:r", "setAcl -R /app auth::cdrwa", "setAcl /app ip:10.0.0.0/8:r,auth::cdrwa"],
     ),
     Verb {
@@ -343,7 +343,7 @@ pub(super) static VERBS: &[Verb] = &[
                 one_of("N", true, "num hard quota"),
                 one_of("B", true, "bytes hard quota"),
             ],
-            "Limit the znodes or bytes of a subtree. Soft limits only warn.",
+            "Limit the znodes or bytes of a subtree. Soft limits warn. Hard ones bind if the server has features.enforce_quota.",
             ["setquota -N 1000 /app", "setquota -B 1000000 /app", "listquota /app"],
         )
     },

@@ -79,12 +79,21 @@ pub(super) async fn ls(call: &Call<'_>) -> Result<(), Fault> {
         let (mut names, stat) = call.client.get_children(root, call.watcher()).await.map_err(failed)?;
         names.sort_unstable();
         let with_stat = call.words.has("s");
-        let text = || format!("[{}]\n{}", names.join(", "), if with_stat { stat_text(&stat) } else { String::new() });
+        let text = || {
+            format!(
+                "[{}]\n{}",
+                screen.name(&names.join(", ")),
+                if with_stat { stat_text(&stat) } else { String::new() }
+            )
+        };
         screen.show(text, || json!({"path": root, "children": names, "stat": stat_json(&stat)}));
         return Ok(());
     }
     screen.begin_list();
-    in_order(call.client, root, call.watcher(), |path| screen.show(|| format!("{path}\n"), || json!(path))).await
+    in_order(call.client, root, call.watcher(), |path| {
+        screen.show(|| format!("{}\n", screen.name(path)), || json!(path));
+    })
+    .await
 }
 
 /// Gives the paths of a subtree: all children of a znode, then what is below the first, and so on.

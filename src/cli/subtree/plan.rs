@@ -59,18 +59,31 @@ impl Plan {
         plan
     }
 
-    /// Also deletes the other znodes below a path.
+    /// Also deletes the other znodes below a path, but for ephemerals.
     ///
     /// # Errors
     /// Of the server.
     pub(super) async fn delete_others(&mut self, client: &Client, root: &str) -> Result<(), Fault> {
         walk(client, root, None, |found| {
-            if !self.wanted.contains_key(&found.path) {
+            if self.wanted.contains_key(&found.path) {
+                return Ok(());
+            }
+            if matches!(Mode::of(&found.stat), Mode::Ephemeral(_)) {
+                self.taken.push(found.path);
+            } else {
                 self.deletes.insert(found.path, found.stat.version);
             }
             Ok(())
         })
-        .await
+        .await?;
+        // Their parents stay too.
+        for mut path in self.taken.iter().map(String::as_str) {
+            while path != path::ROOT {
+                path = path::parent(path);
+                self.deletes.remove(path);
+            }
+        }
+        Ok(())
     }
 
     /// Compares the file with the subtree at `root`. Without `persistent` ephemerals are left out. With `delete` znodes that the file

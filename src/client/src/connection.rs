@@ -196,8 +196,15 @@ impl Connection {
     }
 
     fn take_frame(&mut self) -> Result<Option<BytesMut>, Error> {
-        let found = next_frame(&self.input, REPLY_BYTES_MAX);
-        let found = found.map_err(|error| Error::new(ErrorCode::MarshallingError, error.to_string()))?;
+        let found = next_frame(&self.input, REPLY_BYTES_MAX).map_err(|error| {
+            let reason = match &self.input[..] {
+                // An alert of TLS.
+                [0x15, 3, ..] => "it wants TLS; give --ca".to_owned(),
+                [b'H', b'T', b'T', b'P', ..] => "it speaks HTTP; give the port for clients".to_owned(),
+                _ => error.to_string(),
+            };
+            Error::new(ErrorCode::MarshallingError, reason)
+        })?;
         let Some((body, used)) = found.map(|(body, used)| (body.len(), used)) else { return Ok(None) };
         let mut frame = self.input.split_to(used);
         frame.advance(used - body);

@@ -242,7 +242,8 @@ impl Session {
                 Err(error) if matches!(error.code, ErrorCode::SessionExpired | ErrorCode::AuthFailed) => {
                     return Err(Lost::Session(error));
                 }
-                Err(error) => last = error,
+                Err(error) if error.reason.contains(&host) => last = error,
+                Err(error) => last = Error::new(error.code, format!("{host}:{port}: {}", error.reason)),
             }
             if self.requests.is_closed() && self.requests.is_empty() {
                 return Err(Lost::Closed);
