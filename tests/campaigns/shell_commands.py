@@ -850,7 +850,7 @@ WANTED = (
     Wanted(
         "shell",
         ("addauth bogus foo", "addauth digest"),
-        r"err\|KeeperErrorCode = AuthFailed .*\nevent.*AuthFailed.*",
+        r"(err\|KeeperErrorCode = AuthFailed .*\n)+event.*AuthFailed.*",
         "corral waits for the answer",
     ),
     Wanted("shell", ("reconfig -file /nonexistent",), r"err\|Error processing /nonexistent: No such file .*", "the file is named once"),
@@ -862,5 +862,11 @@ WANTED = (
         tuple(f"setAcl -R {text} world:anyone:cdrwa" for text in ("/in", "/acl", "-v 77 /acl")),
         r"(err\|.* : /.*\n?)+",
         "each error is a line of standard error",
+    ),
+    Wanted(
+        "shell",
+        ("ls /",),
+        r"err\|give verb and arguments .*\nerr\|Command not found.*\ncode\|True",
+        "corral says what is wrong with the quotes",
     ),
 )
