@@ -56,7 +56,8 @@ impl Connection {
         &self,
         work: impl FnOnce(Client) -> F,
     ) -> Result<T, Fault> {
-        let (connector, runtime) = (self.connector()?, session_runtime()?);
+        let servers = Servers::parse(&self.server).map_err(|error| self.unreachable(&error))?;
+        let (connector, runtime) = (self.connector(servers)?, session_runtime()?);
         let done = runtime.block_on(async {
             let client = Client::start(connector);
             client.connected().await.map_err(|error| self.unreachable(&error))?;
@@ -79,13 +80,12 @@ impl Connection {
         &self.server
     }
 
-    /// How the session is opened.
+    /// How a session with these servers is opened.
     ///
     /// # Errors
     /// If the arguments cannot be used.
-    pub(super) fn connector(&self) -> Result<Connector, Fault> {
+    pub(super) fn connector(&self, servers: Servers) -> Result<Connector, Fault> {
         let config = |sentence: String| Fault::new(ExitCode::Config, sentence);
-        let servers = Servers::parse(&self.server).map_err(|error| self.unreachable(&error))?;
         let tls = self.ca.as_deref().map(|ca| outgoing(ca, self.cert.as_deref())).transpose().map_err(config)?;
         Ok(Connector {
             timeout: Duration::from_millis(self.timeout),

@@ -16,14 +16,17 @@ pub(super) fn plain(text: &str) -> String {
 
 /// A runtime of tokio with a thread for the session, which goes on while this one waits for a reader of its output.
 pub(super) fn session_runtime() -> Result<runtime::Runtime, Fault> {
-    let failed = |error: io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
-    runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)
+    built(runtime::Builder::new_multi_thread().worker_threads(1))
 }
 
 /// A runtime of tokio on this thread.
 pub(super) fn runtime() -> Result<runtime::Runtime, Fault> {
-    let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
-    runtime::Builder::new_current_thread().enable_all().build().map_err(failed)
+    built(&mut runtime::Builder::new_current_thread())
+}
+
+fn built(builder: &mut runtime::Builder) -> Result<runtime::Runtime, Fault> {
+    let failed = |error: io::Error| Fault::new(ExitCode::Internal, format!("tokio cannot start: {error}"));
+    builder.enable_all().build().map_err(failed)
 }
 
 /// Writes text to standard output.

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 
-use corral_client::{Acl, Client, CreateMode, Creation, Error, ErrorCode, Stat, Write};
-use corral_core::znode::Owner;
+use corral_client::{Acl, Client, CreateMode, Creation, Error, ErrorCode, Write};
 use corral_wire::consts::perms;
 use serde_json::json;
 
@@ -108,6 +107,7 @@ impl<'a> Copy<'a> {
     }
 
     async fn write(&mut self, source: &Place, found: Found) -> Result<(), Fault> {
+        self.ephemerals += u64::from(found.is_ephemeral());
         let Found { path, depth, stat, data, acl, .. } = found;
         let Place { path: root, client, .. } = self.target;
         let rest = below(&source.path, &path).unwrap_or_default();
@@ -119,7 +119,6 @@ impl<'a> Copy<'a> {
             self.late.push((depth, path.clone(), acl));
         }
         self.bytes += data.as_ref().map_or(0, |data| data.len() as u64);
-        self.ephemerals += u64::from(is_ephemeral(&stat));
         let written = written(client.clone(), path.clone(), data, first, self.replaces);
         self.push(path, written).await
     }
@@ -176,10 +175,6 @@ fn written(client: Client, path: String, data: Option<Vec<u8>>, acl: Vec<Acl>, r
     })
 }
 
-fn is_ephemeral(stat: &Stat) -> bool {
-    matches!(Owner::from_bits(stat.ephemeral_owner), Owner::Session(_))
-}
-
 pub(super) async fn mv(call: &Call<'_>) -> Result<(), Fault> {
     let [from, to] = [0, 1].map(|at| call.words.at(at).unwrap_or_default());
     check(from)?;
@@ -189,7 +184,7 @@ pub(super) async fn mv(call: &Call<'_>) -> Result<(), Fault> {
     }
     let (mut scan, mut moved, mut bytes) = (Scan::new(call.client, from, ALL), Vec::new(), 0);
     while let Some(found) = scan.next().await? {
-        if is_ephemeral(&found.stat) {
+        if found.is_ephemeral() {
             let sentence = format!("nothing was moved: {} is ephemeral and stays with its session", found.path);
             return Err(Fault::new(ExitCode::Conflict, sentence));
         }

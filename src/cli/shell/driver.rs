@@ -69,7 +69,10 @@ impl<'a> Driver<'a> {
                 biased;
                 Some(event) = self.events.next() => self.shell.tell(&event),
                 result = &mut awaited => return result,
-                () = self.stops.next() => return None,
+                () = self.stops.next() => {
+                    self.code = ExitCode::Interrupted;
+                    return None;
+                }
             }
         }
     }
@@ -108,19 +111,14 @@ impl<'a> Driver<'a> {
         let (sender, mut lines) = mpsc::channel(1);
         thread::spawn(move || read_lines(&sender));
         while !self.shell.quits() && self.code != ExitCode::Interrupted {
-            tokio::select! {
-                biased;
-                Some(event) = self.events.next() => self.shell.tell(&event),
-                () = self.stops.next() => self.code = ExitCode::Interrupted,
-                line = lines.recv() => match line {
-                    Some(Ok(line)) if line.trim().is_empty() => {}
-                    Some(Ok(line)) => self.take(self.shell.run_line(&line)).await,
-                    Some(Err(fault)) => {
-                        self.take(async { Err(fault) }).await;
-                        break;
-                    }
-                    None => break,
-                },
+            match self.wait(lines.recv()).await {
+                Some(Ok(line)) if line.trim().is_empty() => {}
+                Some(Ok(line)) => self.take(self.shell.run_line(&line)).await,
+                Some(Err(fault)) => {
+                    self.take(async { Err(fault) }).await;
+                    break;
+                }
+                None => break,
             }
         }
     }

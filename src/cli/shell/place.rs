@@ -1,6 +1,6 @@
 //! A path on the servers of the shell, or on others.
 
-use corral_client::{Client, Connector, Servers};
+use corral_client::{Client, Servers};
 
 use crate::cli::client::exit_code;
 use crate::cli::shell::paths::{check, usage};
@@ -26,7 +26,7 @@ impl Place {
         let mut client = call.client.clone();
         if !host.is_empty() {
             let servers = Servers::parse(host).map_err(|error| usage(&error.reason))?;
-            client = Client::start(Connector { servers, ..call.connection.connector()? });
+            client = Client::start(call.connection.connector(servers)?);
             let connected = client.connected().await;
             connected.map_err(|error| Fault::new(exit_code(error.code), format!("{host}: no session: {error}")))?;
         }

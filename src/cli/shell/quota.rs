@@ -6,8 +6,7 @@ use corral_client::{Acl, Client, CreateMode, Creation, Error, ErrorCode};
 use serde_json::json;
 
 use crate::cli::shell::paths::{check, refused, usage};
-use crate::cli::shell::screen::Screen;
-use crate::cli::shell::words::Words;
+use crate::cli::shell::znodes::Call;
 use crate::exit::{ExitCode, Fault};
 
 const QUOTAS: &str = "/zookeeper/quota";
@@ -56,14 +55,14 @@ impl Track {
 }
 
 /// `setquota`.
-pub(super) async fn set(screen: &Screen, client: &Client, words: &Words) -> Result<(), Fault> {
-    let path = words.at(0).unwrap_or_default();
+pub(super) async fn set(call: &Call<'_>) -> Result<(), Fault> {
+    let (path, client) = (call.path(), call.client);
     if path.starts_with(QUOTAS) {
         return Err(usage(&format!("cannot set a quota under the path: {QUOTAS}")));
     }
     let mut wanted = Vec::new();
     for (option, name) in OPTIONS {
-        let Some(value) = words.value(option) else { continue };
+        let Some(value) = call.words.value(option) else { continue };
         let is_count = name == COUNT || name == COUNT_HARD;
         let parsed = if is_count { value.parse::<i32>().map(i64::from) } else { value.parse::<i64>() };
         let refusal = match parsed {
@@ -105,7 +104,8 @@ pub(super) async fn set(screen: &Screen, client: &Client, words: &Words) -> Resu
         let is_over = |limit: &str| (0..used.get(name)).contains(&track.get(limit));
         if is_over(name) || is_over(hard) {
             let (used, word) = (used.get(name), what);
-            screen.note(&format!("[Warning]: the {word} quota you create is less than the existing {word}:{used}"));
+            call.screen
+                .note(&format!("[Warning]: the {word} quota you create is less than the existing {word}:{used}"));
         }
     }
     if known.is_some() {
@@ -175,32 +175,33 @@ async fn create(client: &Client, path: &str, text: Option<String>) -> Result<(),
 }
 
 /// `listquota`.
-pub(super) async fn list(screen: &Screen, client: &Client, words: &Words) -> Result<(), Fault> {
-    let path = words.at(0).unwrap_or_default();
+pub(super) async fn list(call: &Call<'_>) -> Result<(), Fault> {
+    let (path, client) = (call.path(), call.client);
     let base = format!("{QUOTAS}{path}");
     let limits = format!("{base}/{LIMITS}");
-    screen.error(&format!("absolute path is {limits}"));
+    call.screen.error(&format!("absolute path is {limits}"));
     check(&limits)?;
     let (quota, stat) = (read(client, &limits).await?, read(client, &format!("{base}/{STATS}")).await?);
     let (Some(quota), Some(stat)) = (quota, stat) else {
         return Err(Fault::new(ExitCode::NoZnode, format!("quota for {path} does not exist.")));
     };
     let text = || format!("Output quota for {path} {}\nOutput stat for {path} {}\n", quota.text(), stat.text());
-    screen.show(text, || json!({"path": path, "quota": quota.0, "stat": stat.0}));
+    call.screen.show(text, || json!({"path": path, "quota": quota.0, "stat": stat.0}));
     Ok(())
 }
 
 /// `delquota`.
-pub(super) async fn delete(screen: &Screen, client: &Client, words: &Words) -> Result<(), Fault> {
-    let path = words.at(0).unwrap_or_default();
+pub(super) async fn delete(call: &Call<'_>) -> Result<(), Fault> {
+    let (path, client) = (call.path(), call.client);
     let base = format!("{QUOTAS}{path}");
     let limits = format!("{base}/{LIMITS}");
     check(&limits)?;
     let Some(mut track) = read(client, &limits).await? else {
-        screen.note(&format!("Quota does not exist for {path}"));
+        call.screen.note(&format!("Quota does not exist for {path}"));
         return Ok(());
     };
-    let removed: Vec<&str> = OPTIONS.iter().filter(|(option, _)| words.has(option)).map(|(_, name)| *name).collect();
+    let removed: Vec<&str> =
+        OPTIONS.iter().filter(|(option, _)| call.words.has(option)).map(|(_, name)| *name).collect();
     if !removed.is_empty() {
         track.0.extend(removed.into_iter().map(|name| (name.to_owned(), -1)));
         let text = track.text();

@@ -8,6 +8,7 @@ use std::pin::Pin;
 
 use corral_client::{Acl, Client, Error, ErrorCode, Stat};
 use corral_core::path;
+use corral_core::znode::Owner;
 
 use crate::cli::shell::paths::refused;
 use crate::exit::Fault;
@@ -41,6 +42,12 @@ pub(super) struct Found {
     pub(super) data: Option<Vec<u8>>,
     /// Empty if not wanted.
     pub(super) acl: Vec<Acl>,
+}
+
+impl Found {
+    pub(super) fn is_ephemeral(&self) -> bool {
+        matches!(Owner::from_bits(self.stat.ephemeral_owner), Owner::Session(_))
+    }
 }
 
 type Answers = Result<(Found, Vec<String>), Error>;

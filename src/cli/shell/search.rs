@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 
 use corral_client::Stat;
 use corral_core::path;
-use corral_core::znode::Owner;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -195,13 +194,12 @@ impl<'a> Conditions<'a> {
 
     fn hold(&self, found: &Found, now_ms: i64) -> bool {
         let (stat, data) = (&found.stat, found.data.as_deref().unwrap_or_default());
-        let is_ephemeral = matches!(Owner::from_bits(stat.ephemeral_owner), Owner::Session(_));
         self.name.is_none_or(|glob| fits(glob, path::name(&found.path)))
             && self.value.is_none_or(|text| contains(data, text.as_bytes()))
             && self.size.is_none_or(|range| range.holds(stat.data_length.into()))
             && self.age.is_none_or(|range| range.holds(now_ms.saturating_sub(stat.mtime) / 1000))
             && self.owner.is_none_or(|owner| owner == stat.ephemeral_owner)
-            && self.is_ephemeral.is_none_or(|wanted| wanted == is_ephemeral)
+            && self.is_ephemeral.is_none_or(|wanted| wanted == found.is_ephemeral())
     }
 }
 

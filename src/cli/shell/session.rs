@@ -104,9 +104,9 @@ impl<'a> Shell<'a> {
         self.close().await;
         let host = self.host.borrow().clone();
         let servers = Servers::parse(&host).map_err(|error| usage(&error.reason))?;
-        let connector = self.link.connection.connector()?;
         let watcher = Some(self.watcher.clone());
-        let connector = Connector { servers, watcher, read_only: self.link.read_only, ..connector };
+        let connector = self.link.connection.connector(servers)?;
+        let connector = Connector { watcher, read_only: self.link.read_only, ..connector };
         let timeout = connector.timeout;
         let client = Client::start(connector);
         self.client.replace(Some(client.clone()));
@@ -350,9 +350,9 @@ async fn dispatch(name: &str, call: &Call<'_>) -> Result<(), Fault> {
         "sync" => znodes::sync(call).await,
         "getEphemerals" => znodes::get_ephemerals(call).await,
         "getAllChildrenNumber" => znodes::get_all_children_number(call).await,
-        "setquota" => quota::set(call.screen, call.client, call.words).await,
-        "listquota" => quota::list(call.screen, call.client, call.words).await,
-        "delquota" => quota::delete(call.screen, call.client, call.words).await,
+        "setquota" => quota::set(call).await,
+        "listquota" => quota::list(call).await,
+        "delquota" => quota::delete(call).await,
         "addauth" => ensemble::add_auth(call).await,
         "whoami" => ensemble::who_am_i(call).await,
         "config" => ensemble::config(call).await,

@@ -116,7 +116,7 @@ fn editor(printer: ExternalPrinter<String>, completions: Completions) -> Reedlin
         .with_quick_completions(true)
         .with_partial_completions(true)
         .with_edit_mode(Box::new(Emacs::new(keys)))
-        .with_hinter(Box::new(Usage::default()))
+        .with_hinter(Box::new(Usage))
         .with_history_exclusion_prefix(Some(SECRET.to_owned()))
         .with_ansi_colors(env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
         .with_external_printer(printer);
@@ -187,8 +187,7 @@ impl Prompt for Line {
 }
 
 /// Shows the arguments of the verb that was typed.
-#[derive(Default)]
-struct Usage(String);
+struct Usage;
 
 impl Hinter for Usage {
     fn handle(&mut self, line: &str, position: usize, _: &dyn History, colors: bool, _: &str) -> String {
@@ -199,11 +198,11 @@ impl Hinter for Usage {
 
     /// It is not to be taken over.
     fn complete_hint(&self) -> String {
-        self.0.clone()
+        String::new()
     }
 
     fn next_hint_token(&self) -> String {
-        self.0.clone()
+        String::new()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Where the servers are: `host:port,host:port/chroot`.
 
 use corral_core::path;
-
 use corral_wire::ErrorCode;
 
 use crate::error::Error;
@@ -52,7 +51,7 @@ impl Servers {
         }
     }
 
-    /// The path for the client, which is empty for a path outside of the chroot.
+    /// The path for the client. One outside of the chroot is not changed.
     pub(crate) fn own<'p>(&self, path: &'p str) -> &'p str {
         match path.strip_prefix(self.chroot.as_str()) {
             Some("") => path::ROOT,
