@@ -15,11 +15,12 @@ use corral_wire::records::{
 };
 use corral_wire::vector::VectorBuf;
 use corral_wire::{DecodeError, ErrorCode, OpCode, Reader, Wire, Writer};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep_until;
 
 use crate::address::Servers;
 use crate::error::Error;
-use crate::session::{self, After, Answer, Connector, Request, Status};
+use crate::session::{self, After, Answer, Connector, Handle, Request, Status};
 use crate::types::{Acl, Creation, Write, encoded};
 use crate::watches::{Kind, Watcher};
 
@@ -35,21 +36,38 @@ pub type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 #[derive(Clone)]
 pub struct Client {
     servers: Servers,
-    requests: mpsc::Sender<Request>,
-    status: watch::Receiver<Status>,
+    session: Handle,
 }
 
 impl Client {
     /// Begins to connect. Requests wait for the connection, and fail if no server is reached. Needs a runtime of tokio.
     pub fn start(connector: Connector) -> Client {
         let servers = connector.servers.clone();
-        let (requests, status) = session::begin(connector);
-        Client { servers, requests, status }
+        Client { servers, session: session::begin(connector) }
     }
 
     /// Follows how the session stands.
     pub fn status(&self) -> watch::Receiver<Status> {
-        self.status.clone()
+        self.session.status.clone()
+    }
+
+    /// Waits until the session is over, or may be over for the servers. It may be if nothing sent in the last nine tenths of its
+    /// timeout is answered. Gives the reason. Needs an open session.
+    pub async fn lost(&self) -> Error {
+        let (mut status, mut kept) = (self.status(), self.session.kept.clone());
+        loop {
+            if let Status::Ended(error) = &*status.borrow_and_update() {
+                return error.clone();
+            }
+            let until = *kept.borrow_and_update();
+            tokio::select! {
+                changed = status.changed() => if changed.is_err() { return ErrorCode::Closing.into() },
+                changed = kept.changed() => if changed.is_err() { return ErrorCode::Closing.into() },
+                () = sleep_until(until) => {
+                    return Error::new(ErrorCode::SessionExpired, "no server answered in time");
+                }
+            }
+        }
     }
 
     /// The path below which all paths are.
@@ -77,7 +95,7 @@ impl Client {
     pub async fn close(self) {
         let mut status = self.status();
         // If that does not fit, the session is closed when this client is dropped.
-        let _ = self.requests.try_send(Request::Close);
+        let _ = self.session.requests.try_send(Request::Close);
         drop(self);
         let _ = status.wait_for(|status| matches!(status, Status::Ended(_))).await;
     }
@@ -302,7 +320,7 @@ impl Client {
     fn push(&self, request: impl FnOnce(oneshot::Sender<Answer>) -> Request) -> Pending {
         let (sender, receiver) = oneshot::channel();
         let full = |_| Error::new(ErrorCode::SystemError, "too many requests wait");
-        Pending(self.requests.try_send(request(sender)).map_err(full).map(|()| receiver))
+        Pending(self.session.requests.try_send(request(sender)).map_err(full).map(|()| receiver))
     }
 }
 

@@ -32,6 +32,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The end of a session is not waited for longer.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+/// Of the timeout. The last tenth is for clocks that differ, and for ending the work that the session protects.
+const KEPT_TENTHS: u32 = 9;
 /// Bytes of the paths of one setWatches at most. Java's client has the same limit.
 const SET_WATCHES_BYTES_MAX: usize = 128 << 10;
 
@@ -90,12 +92,22 @@ impl Connector {
     }
 }
 
-/// Begins to connect, in a task. Gives the way in for requests, and how the session stands.
-pub(crate) fn begin(connector: Connector) -> (mpsc::Sender<Request>, watch::Receiver<Status>) {
+/// The client's end of a session.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) requests: mpsc::Sender<Request>,
+    pub(crate) status: watch::Receiver<Status>,
+    /// Until when no server expires the session.
+    pub(crate) kept: watch::Receiver<Instant>,
+}
+
+/// Begins to connect, in a task.
+pub(crate) fn begin(connector: Connector) -> Handle {
     let (requests, receiver) = mpsc::channel(QUEUE_MAX);
     let status = Status::Disconnected { since: Instant::now(), reason: String::new() };
     let (publish, status) = watch::channel(status);
     let Connector { timeout, read_only, .. } = connector;
+    let (publish_kept, kept) = watch::channel(Instant::now() + timeout);
     let mut session = Session {
         handshake: Handshake { id: 0, password: [0; 16], timeout, last_zxid: 0, read_only },
         order: order(connector.servers.hosts.len()),
@@ -105,10 +117,12 @@ pub(crate) fn begin(connector: Connector) -> (mpsc::Sender<Request>, watch::Rece
         auths: VecDeque::new(),
         watches: Watches::default(),
         publish,
+        publish_kept,
+        pinged: None,
         xid: 0,
     };
     tokio::spawn(async move { session.run().await });
-    (requests, status)
+    Handle { requests, status, kept }
 }
 
 /// The indexes of a list in random order, so that clients spread over the servers.
@@ -162,6 +176,7 @@ pub(crate) enum Request {
 
 struct InFlight {
     xid: i32,
+    sent: Instant,
     after: After,
     answer: oneshot::Sender<Answer>,
 }
@@ -177,6 +192,9 @@ struct Session {
     auths: VecDeque<Option<oneshot::Sender<Answer>>>,
     watches: Watches,
     publish: watch::Sender<Status>,
+    publish_kept: watch::Sender<Instant>,
+    /// When the ping was sent that is not answered.
+    pinged: Option<Instant>,
     xid: i32,
 }
 
@@ -255,9 +273,12 @@ impl Session {
 
     async fn begin(&mut self, host: &str, port: u16) -> Result<Connection, Error> {
         let mut connection = Connection::open(host, port, self.connector.tls.clone()).await?;
+        let asked = Instant::now();
         let granted = connection.shake_hands(&self.handshake).await?;
         let Granted { id, password, timeout, is_read_only } = granted;
         self.handshake = Handshake { id, password, timeout, ..self.handshake };
+        self.pinged = None;
+        self.keep(asked);
         if let Some(user) = &self.connector.sasl {
             connection.authenticate(user, &mut self.xid).await?;
         }
@@ -334,6 +355,7 @@ impl Session {
                 }
                 () = sleep_until(sent + timeout / 3) => {
                     sent = Instant::now();
+                    self.pinged.get_or_insert(sent);
                     let ping = |writer: &mut Writer<'_>| header(writer, XID_PING, OpCode::Ping);
                     if let Err(error) = connection.send(ping) {
                         return Lost::Connection(error);
@@ -358,7 +380,7 @@ impl Session {
                     writer.raw(&body);
                 });
                 match framed {
-                    Ok(()) => self.in_flight.push_back(InFlight { xid, after, answer }),
+                    Ok(()) => self.in_flight.push_back(InFlight { xid, sent: Instant::now(), after, answer }),
                     Err(error) => drop(answer.send(Err(error))),
                 }
             }
@@ -382,16 +404,23 @@ impl Session {
                 self.take_event(&event, header.zxid);
                 return Ok(());
             }
-            XID_PING | XID_SET_WATCHES => return Ok(()),
+            XID_PING => {
+                if let Some(sent) = self.pinged.take() {
+                    self.keep(sent);
+                }
+                return Ok(());
+            }
+            XID_SET_WATCHES => return Ok(()),
             XID_AUTH => return self.take_auth(header.err),
             _ => {}
         }
         let unexpected = || Error::new(ErrorCode::MarshallingError, format!("answer {} was not expected", header.xid));
-        let InFlight { xid, after, answer } = self.in_flight.pop_front().ok_or_else(|| broken(unexpected()))?;
+        let InFlight { xid, sent, after, answer } = self.in_flight.pop_front().ok_or_else(|| broken(unexpected()))?;
         if xid != header.xid {
             let _ = answer.send(Err(unexpected()));
             return Err(broken(unexpected()));
         }
+        self.keep(sent);
         if header.zxid > 0 {
             self.handshake.last_zxid = header.zxid;
         }
@@ -402,6 +431,11 @@ impl Session {
         // The request may have been given up.
         let _ = answer.send(result);
         Ok(())
+    }
+
+    /// Something sent then was answered, so the server has kept the session from then on.
+    fn keep(&self, sent: Instant) {
+        self.publish_kept.send_replace(sent + self.handshake.timeout * KEPT_TENTHS / 10);
     }
 
     fn finish(&mut self, after: After, is_done: bool, code: i32) -> Result<(), Error> {
