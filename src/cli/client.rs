@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use corral_client::{Client, Connector, Credentials, Error, ErrorCode, Identity, Servers};
 
-use crate::cli::output::session_runtime;
+use crate::cli::output::in_session_runtime;
 use crate::exit::{ExitCode, Fault};
 use crate::net::tls::outgoing;
 
@@ -28,8 +28,8 @@ pub(super) struct Connection {
     )]
     server: String,
     /// Timeout of the session in milliseconds. A server that is silent for two thirds of it is given up
-    #[arg(long, value_name = "MS", overrides_with = "timeout", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
-    timeout: u64,
+    #[arg(long, value_name = "MS", overrides_with = "session_timeout", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
+    session_timeout: u64,
     /// Authenticate, for example digest:user:password; may be repeated. Other users of this host see it
     #[arg(long, value_name = "SCHEME:CREDENTIALS")]
     auth: Vec<String>,
@@ -56,18 +56,14 @@ impl Connection {
         &self,
         work: impl FnOnce(Client) -> F,
     ) -> Result<T, Fault> {
-        let servers = Servers::parse(&self.server).map_err(|error| self.unreachable(&error))?;
-        let (connector, runtime) = (self.connector(servers)?, session_runtime()?);
-        let done = runtime.block_on(async {
+        let connector = self.connector(self.servers()?)?;
+        in_session_runtime(async {
             let client = Client::start(connector);
             client.connected().await.map_err(|error| self.unreachable(&error))?;
             let result = work(client.clone()).await;
             client.close().await;
             result
-        });
-        // The system's resolver may still wait.
-        runtime.shutdown_background();
-        done
+        })
     }
 
     /// Whether the session has a user of SASL.
@@ -80,6 +76,14 @@ impl Connection {
         &self.server
     }
 
+    /// The servers.
+    ///
+    /// # Errors
+    /// If they are not given as HOST:PORT.
+    pub(super) fn servers(&self) -> Result<Servers, Fault> {
+        Servers::parse(&self.server).map_err(|error| self.unreachable(&error))
+    }
+
     /// How a session with these servers is opened.
     ///
     /// # Errors
@@ -88,7 +92,7 @@ impl Connection {
         let config = |sentence: String| Fault::new(ExitCode::Config, sentence);
         let tls = self.ca.as_deref().map(|ca| outgoing(ca, self.cert.as_deref())).transpose().map_err(config)?;
         Ok(Connector {
-            timeout: Duration::from_millis(self.timeout),
+            timeout: Duration::from_millis(self.session_timeout),
             identities: self.identities()?,
             sasl: self.sasl_file.as_deref().map(credentials).transpose()?,
             tls: tls.map(Arc::new),
@@ -116,7 +120,7 @@ impl Connection {
         let advice = match error.code {
             ErrorCode::BadArguments => "give --server as HOST:PORT,HOST:PORT/CHROOT",
             ErrorCode::AuthFailed => "check scheme and credentials",
-            _ => "start a server there, check --server and TLS, or give a longer --timeout",
+            _ => "start a server there, check --server and TLS, or give a longer --session-timeout",
         };
         Fault::new(exit_code(error.code), format!("{}: no session: {error}; {advice}", self.server))
     }
@@ -145,6 +149,7 @@ pub(super) fn failed(path: &str, error: &Error) -> Fault {
         ErrorCode::ConnectionLoss | ErrorCode::SessionExpired | ErrorCode::Closing => {
             "the connection was lost, so run the command again"
         }
+        ErrorCode::BadVersion => "another process changed it, so read it again",
         ErrorCode::QuotaExceeded => "raise the quota, or free space",
         ErrorCode::InvalidAcl => "give entries such as world:anyone:r, and an identity with --auth for auth::",
         _ => "see the log of the server",

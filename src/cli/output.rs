@@ -19,6 +19,18 @@ pub(super) fn session_runtime() -> Result<runtime::Runtime, Fault> {
     built(runtime::Builder::new_multi_thread().worker_threads(1))
 }
 
+/// Runs `work` in such a runtime.
+///
+/// # Errors
+/// If the runtime cannot start, or `work` fails.
+pub(super) fn in_session_runtime<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let runtime = session_runtime()?;
+    let done = runtime.block_on(work);
+    // The system's resolver may still wait.
+    runtime.shutdown_background();
+    done
+}
+
 /// A runtime of tokio on this thread.
 pub(super) fn runtime() -> Result<runtime::Runtime, Fault> {
     built(&mut runtime::Builder::new_current_thread())

@@ -29,9 +29,10 @@ use corral_client::watcher;
 
 use crate::cli::client::Connection;
 use crate::cli::output::session_runtime;
-use crate::cli::shell::driver::{Driver, Stops};
+use crate::cli::shell::driver::Driver;
 use crate::cli::shell::screen::{Format, Screen};
 use crate::cli::shell::session::{Link, Shell};
+use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
 /// Arguments of `corral cli`.
@@ -56,7 +57,7 @@ pub(crate) struct Arguments {
 /// zkCli's spelling of options, before the verb.
 const SPELLINGS: [(&str, &str); 4] = [
     ("-server", "--server"),
-    ("-timeout", "--timeout"),
+    ("-timeout", "--session-timeout"),
     ("-r", "--read-only"),
     ("-waitforconnection", "--wait-for-connection"),
 ];
@@ -107,9 +108,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
             waits: arguments.wait_for_connection,
         };
         let shell = Shell::new(Screen::new(arguments.output), link, watcher);
-        let failed = |error: io::Error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}"));
-        let stops = Stops::new().map_err(failed)?;
-        let mut driver = Driver::new(&shell, events, stops);
+        let mut driver = Driver::new(&shell, events, Stops::new()?);
         driver.take(shell.connect()).await;
         if driver.code() != ExitCode::Ok {
             return Ok(driver.code());

@@ -250,7 +250,7 @@ def test_mistakes_are_explained(new_server, tmp_path):
         (address, "/nothing", "check the path, and the chroot"),
         (f"{address}/..//", "/", "give --server as HOST:PORT"),
     ):
-        done = command("export", "json", path, "--server", where, "--out", file, "--timeout", "2000")
+        done = command("export", "json", path, "--server", where, "--out", file, "--session-timeout", "2000")
         equal((done.returncode in (2, 15, 16), reason in done.stderr), (True, True), (where, done.stderr))
     equal(list(tmp_path.iterdir()), [])
     with server.client() as client:

@@ -4,39 +4,14 @@ use std::io::{self, BufRead as _, Read as _};
 use std::thread;
 
 use corral_client::Events;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::cli::shell::session::Shell;
+use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
 /// Of a line, with the data in it. Servers take requests of 1 MiB.
 const LINE_BYTES_MAX: u64 = 4 << 20;
-
-/// SIGINT, SIGTERM and SIGHUP.
-pub(super) struct Stops([Signal; 3]);
-
-impl Stops {
-    /// Takes the signals from here on.
-    ///
-    /// # Errors
-    /// If the system refuses that.
-    pub(super) fn new() -> io::Result<Stops> {
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        let [interrupt, terminate, hangup] = kinds.map(signal);
-        Ok(Stops([interrupt?, terminate?, hangup?]))
-    }
-
-    /// Waits for one of them.
-    pub(super) async fn next(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
-}
 
 /// Runs commands one after the other, and shows events meanwhile.
 pub(super) struct Driver<'a> {
@@ -69,7 +44,7 @@ impl<'a> Driver<'a> {
                 biased;
                 Some(event) = self.events.next() => self.shell.tell(&event),
                 result = &mut awaited => return result,
-                () = self.stops.next() => {
+                _ = self.stops.next() => {
                     self.code = ExitCode::Interrupted;
                     return None;
                 }
@@ -86,7 +61,7 @@ impl<'a> Driver<'a> {
                 biased;
                 Some(event) = self.events.next() => shell.tell(&event),
                 result = &mut command => break result,
-                () = self.stops.next() => break Err(Fault::new(ExitCode::Interrupted, "interrupted")),
+                _ = self.stops.next() => break Err(Fault::new(ExitCode::Interrupted, "interrupted")),
             }
         };
         while let Some(event) = self.events.try_next() {
