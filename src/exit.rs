@@ -79,7 +79,13 @@ exit_codes! {
     Conflict = 17,
     /// The identities of the session have no permission, or are refused.
     NotPermitted = 18,
-    /// The shell does not know this verb.
+    /// The time given with --timeout passed.
+    TimedOut = 19,
+    /// The transaction of `corral 2pc` was aborted.
+    Aborted = 20,
+    /// The command that was to run cannot be executed.
+    NotExecutable = 126,
+    /// The shell does not know this verb. Or the command that was to run does not exist.
     UnknownVerb = 127,
     /// Ended by SIGINT. The session was closed.
     Interrupted = 130,
@@ -237,9 +243,11 @@ mod tests {
         let numbers: BTreeSet<u8> = ExitCode::ALL.iter().map(|code| code.number()).collect();
         assert_eq!(numbers.len(), ExitCode::ALL.len(), "two exit codes share a number");
         for code in ExitCode::ALL {
-            // As shells end for an unknown command and after SIGINT.
-            let is_of_shells = matches!(code, ExitCode::UnknownVerb | ExitCode::Interrupted);
-            assert!(code.number() < 64 || is_of_shells, "{code:?}: 64 and above belong to sysexits and to signals");
+            // As shells end for commands that cannot be run, and after SIGINT.
+            assert!(
+                code.number() < 64 || code.number() >= 126,
+                "{code:?}: 64 and above belong to sysexits and to signals"
+            );
             assert!(code.doc().ends_with('.') && code.doc().len() > 20, "{code:?} is not documented");
         }
     }

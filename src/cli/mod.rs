@@ -22,12 +22,14 @@ mod new_file;
 mod object_store;
 mod output;
 mod protocol;
+mod recipes;
 mod reload;
 mod rescue;
 mod restore;
 mod security;
 mod serve;
 mod shell;
+mod signals;
 mod snapshot;
 mod snapshot_diff;
 mod snapshot_get;
@@ -41,6 +43,7 @@ mod zookeeper_dir;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub(crate) use crate::cli::output::print_fault;
+use crate::cli::recipes::examples::{COUNTER, ELECT, LOCK, SEMAPHORE};
 use crate::cli::subtree::Format;
 use crate::exit::{self, ExitCode, Fault};
 
@@ -263,6 +266,36 @@ enum Command {
     /// A shell for the znodes of running servers, with the verbs of zkCli.sh
     #[command(after_help = CLI_EXAMPLES)]
     Cli(Box<shell::Arguments>),
+    /// Run a command while a lock is held
+    #[command(after_help = LOCK)]
+    Lock(Box<recipes::lock::Arguments>),
+    /// Run a command while this process is the leader, or show the leader
+    #[command(after_help = ELECT)]
+    Elect(Box<recipes::elect::Arguments>),
+    /// Run a command while one of a number of leases is held
+    #[command(after_help = SEMAPHORE)]
+    Semaphore(Box<recipes::semaphore::Arguments>),
+    /// Begin and end a piece of work together with others, or wait until a barrier is removed
+    #[command(subcommand)]
+    Barrier(Box<recipes::barrier::Command>),
+    /// Add items to a queue, and take each once
+    #[command(subcommand)]
+    Queue(Box<recipes::queue::Command>),
+    /// Print and change a whole number
+    #[command(after_help = COUNTER)]
+    Counter(Box<recipes::counter::Arguments>),
+    /// Join a group, and list or watch its members
+    #[command(subcommand)]
+    Group(Box<recipes::group::Command>),
+    /// Print, set and watch the value of a znode
+    #[command(subcommand)]
+    Kv(Box<recipes::kv::Command>),
+    /// Commit or abort a transaction together with other sites
+    #[command(name = "2pc", subcommand)]
+    TwoPhase(Box<recipes::two_phase::Command>),
+    /// The beginning of a recipe's command
+    #[command(hide = true)]
+    RunBelow(recipes::child::Arguments),
     /// Show the clients and paths that load a running server most
     #[command(after_help = TOP_EXAMPLES)]
     Top(top::Arguments),
@@ -390,6 +423,16 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Health(arguments) => return health::run(&arguments),
         Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Cli(arguments) => return shell::run(&arguments),
+        Command::Lock(arguments) => return recipes::lock::run(&arguments),
+        Command::Elect(arguments) => return recipes::elect::run(&arguments),
+        Command::Semaphore(arguments) => return recipes::semaphore::run(&arguments),
+        Command::Barrier(command) => return recipes::barrier::run(&command),
+        Command::Queue(command) => return recipes::queue::run(&command),
+        Command::Counter(arguments) => return recipes::counter::run(&arguments),
+        Command::Group(command) => return recipes::group::run(&command),
+        Command::Kv(command) => return recipes::kv::run(&command),
+        Command::TwoPhase(command) => return recipes::two_phase::run(&command),
+        Command::RunBelow(arguments) => return recipes::child::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),

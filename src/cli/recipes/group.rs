@@ -1,0 +1,258 @@
+//! `corral group`: the members that are there, each with an ephemeral znode.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand, ValueEnum};
+use corral_client::{CreateMode, Error, ErrorCode, Write, watcher};
+use corral_core::path;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::cli::client::{Connection, failed};
+use crate::cli::output::{in_session_runtime, plain, print};
+use crate::cli::recipes::child::{Child, OnLost};
+use crate::cli::recipes::examples::{GROUP_JOIN, GROUP_LIST, GROUP_WATCH};
+use crate::cli::recipes::session::{
+    self, Current, Session, check, creation, interruptible, note, own_id, renewed, run_on, unique, until_stopped,
+};
+use crate::cli::signals::Stops;
+use crate::exit::{ExitCode, Fault};
+
+/// How kazoo's names end.
+const PARTY: &str = "__party__";
+
+/// Sub-commands of `corral group`.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Be a member while the command runs, or until a signal comes
+    #[command(after_help = GROUP_JOIN)]
+    Join(Join),
+    /// Print the members
+    #[command(after_help = GROUP_LIST)]
+    List(Group),
+    /// Print the members, and a line for each that joins or leaves
+    #[command(after_help = GROUP_WATCH)]
+    Watch(Group),
+}
+
+/// A group to look at.
+#[derive(Args)]
+pub(crate) struct Group {
+    #[command(flatten)]
+    connection: Connection,
+    /// The group
+    path: String,
+    /// Print JSON lines instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `corral group join`.
+#[derive(Args)]
+pub(crate) struct Join {
+    #[command(flatten)]
+    connection: Connection,
+    /// The group
+    path: String,
+    /// Name of the member [default: HOST:PID]
+    #[arg(long, value_name = "TEXT")]
+    id: Option<String>,
+    /// Data for others
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    data: String,
+    /// The znodes to use
+    #[arg(long, value_enum, default_value_t = Layout::Curator)]
+    layout: Layout,
+    /// The command to run as a member
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<OsString>,
+}
+
+/// Names and data of the znodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Layout {
+    /// Those of Curator's GroupMember, named as the members
+    Curator,
+    /// Those of kazoo's Party, which have the names as data
+    Kazoo,
+}
+
+/// Runs the sub-command.
+///
+/// # Errors
+/// If the servers cannot be asked.
+pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
+    match command {
+        Command::Join(arguments) => join(arguments),
+        Command::List(Group { connection, path, json }) => {
+            session::run(connection, None, path, async |session, stops| {
+                let members = session.within(stops, members(session, path, Members::new())).await?;
+                let mut members: Vec<&Member> = members.values().collect();
+                members.sort_by(|one, other| one.id.cmp(&other.id));
+                members.into_iter().try_for_each(|member| print(&member.line(*json)))?;
+                Ok(ExitCode::Ok.number())
+            })
+        }
+        Command::Watch(group) => watch(group),
+    }
+}
+
+#[derive(Clone)]
+struct Member {
+    id: String,
+    data: String,
+    session: i64,
+}
+
+impl Member {
+    fn line(&self, as_json: bool) -> String {
+        let Member { id, data, session } = self;
+        match (as_json, data.as_str()) {
+            (true, _) => format!("{}\n", json!({"id": id, "data": data, "session": format!("{session:#x}")})),
+            (false, "") => format!("{}\n", plain(id)),
+            (false, data) => format!("{} {}\n", plain(id), plain(data)),
+        }
+    }
+}
+
+type Members = BTreeMap<String, Member>;
+
+/// By name of the znode. Known members are not read again. Members that leave meanwhile are left out.
+async fn members(session: &Session, path: &str, mut known: Members) -> Result<Members, Fault> {
+    let names = match session.retry(|client| client.get_children(path, None)).await {
+        Ok((names, _)) => names,
+        Err(Error { code: ErrorCode::NoNode, .. }) => Vec::new(),
+        Err(error) => return Err(failed(path, &error)),
+    };
+    let mut members = BTreeMap::new();
+    for name in names {
+        if let Some(member) = known.remove(&name) {
+            members.insert(name, member);
+            continue;
+        }
+        let znode = path::child(path, &name);
+        match session.retry(|client| client.get_data(&znode, None)).await {
+            Ok((data, stat)) => {
+                let data = String::from_utf8_lossy(&data.unwrap_or_default()).into_owned();
+                let (id, data) = if name.ends_with(PARTY) { (data, String::new()) } else { (name.clone(), data) };
+                members.insert(name, Member { id, data, session: stat.ephemeral_owner });
+            }
+            Err(Error { code: ErrorCode::NoNode, .. }) => {}
+            Err(error) => return Err(failed(&znode, &error)),
+        }
+    }
+    Ok(members)
+}
+
+fn watch(group: &Group) -> Result<u8, Fault> {
+    let Group { connection, path, json } = group;
+    let line = |change: &str, member: &Member| {
+        let text = member.line(*json);
+        if *json { format!("{{\"event\":\"{change}\",{}", &text[1..]) } else { format!("{change} {text}") }
+    };
+    let mut known = Members::new();
+    run_on(connection, path, async |session| {
+        loop {
+            let (watcher, mut events) = watcher();
+            let fault = |error: Error| failed(path, &error);
+            match session.retry(|client| client.get_children(path, Some(&watcher))).await {
+                Ok(_) => {}
+                Err(Error { code: ErrorCode::NoNode, .. }) => {
+                    let stat = session.retry(|client| client.exists(path, Some(&watcher))).await.map_err(fault)?;
+                    if stat.is_some() {
+                        continue;
+                    }
+                }
+                Err(error) => return Err(fault(error)),
+            }
+            let now = members(session, path, known.clone()).await?;
+            for (_, member) in known.iter().filter(|(name, _)| !now.contains_key(*name)) {
+                print(&line("left", member))?;
+            }
+            for (_, member) in now.iter().filter(|(name, _)| !known.contains_key(*name)) {
+                print(&line("joined", member))?;
+            }
+            known = now;
+            events.next().await;
+        }
+    })
+}
+
+fn join(arguments: &Join) -> Result<u8, Fault> {
+    let Join { connection, path, id, data, layout, command } = arguments;
+    let id = id.clone().unwrap_or_else(own_id);
+    let (name, data) = match layout {
+        Layout::Curator => (id, data.clone()),
+        Layout::Kazoo => (format!("{:032x}{PARTY}", unique()?), id),
+    };
+    let znode = path::child(path, &name);
+    check(path)?;
+    if name.contains('/') || check(&znode).is_err() {
+        return Err(Fault::new(ExitCode::Usage, format!("--id {name:?} is no name of a znode")));
+    }
+    in_session_runtime(async {
+        let (mut stops, current, joined) = (Stops::new()?, Current::default(), Notify::new());
+        let done = {
+            let membership = renewed(connection, &current, async |session| stay(session, &znode, &data, &joined).await);
+            run_as_member(&mut stops, membership, &joined, path, &znode, command).await
+        };
+        current.close().await;
+        done
+    })
+}
+
+async fn run_as_member(
+    stops: &mut Stops,
+    membership: impl Future<Output = Result<(), Fault>>,
+    joined: &Notify,
+    path: &str,
+    znode: &str,
+    command: &[OsString],
+) -> Result<u8, Fault> {
+    let mut membership = std::pin::pin!(membership);
+    if command.is_empty() {
+        return until_stopped(stops, membership).await;
+    }
+    let begun = async {
+        tokio::select! {
+            result = &mut membership => result,
+            () = joined.notified() => Ok(()),
+        }
+    };
+    interruptible(stops, begun).await?;
+    let mut child = Child::start(command, &[("CORRAL_PATH", path), ("CORRAL_ZNODE", znode)], None)?;
+    let ended = async {
+        match membership.await {
+            Ok(()) => std::future::pending().await,
+            Err(fault) => fault,
+        }
+    };
+    child.run(stops, OnLost::Signal, ended).await
+}
+
+/// Is a member until the session is lost.
+async fn stay(session: &Session, znode: &str, data: &str, joined: &Notify) -> Result<(), Fault> {
+    let fault = |error: Error| failed(znode, &error);
+    let create = Write::Create { path: znode, creation: creation(Some(data.as_bytes()), CreateMode::Ephemeral) };
+    let is_own = async || {
+        let own = session.retry(|client| client.get_ephemerals(znode)).await?;
+        Ok(own.iter().any(|path| path == znode))
+    };
+    loop {
+        match session.once(&[create], is_own).await {
+            Ok(()) => joined.notify_one(),
+            Err(Error { code: ErrorCode::NodeExists, .. }) => {
+                if !is_own().await.map_err(fault)? {
+                    note(&format!("{znode}: there is such a member; waiting until it leaves"));
+                }
+            }
+            Err(Error { code: ErrorCode::NoNode, .. }) => {
+                session.make(path::parent(znode)).await?;
+                continue;
+            }
+            Err(error) => return Err(fault(error)),
+        }
+        session.change_of(znode).await?;
+    }
+}

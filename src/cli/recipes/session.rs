@@ -1,0 +1,368 @@
+//! The session of a recipe: requests that outlive a connection, waits with a limit, and an end at signals.
+//!
+//! The main thread, in a runtime of tokio. It does not know the recipes.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use clap::Args;
+use corral_client::{Acl, Client, CreateMode, Creation, Error, ErrorCode, Reply, Stat, Status, Write, watcher};
+use corral_core::path;
+use nix::sys::signal::Signal;
+use nix::unistd::gethostname;
+use tokio::time::{Instant, timeout_at};
+
+use crate::cli::client::{Connection, failed};
+use crate::cli::output::in_session_runtime;
+use crate::cli::signals::Stops;
+use crate::exit::{ExitCode, Fault};
+
+/// A limit for waits.
+#[derive(Args)]
+pub(super) struct Limit {
+    /// Wait for others at most as long, and then end with 19. 0 tries once
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "give seconds, such as 30 or 0.5".to_owned())
+}
+
+/// An open session.
+pub(super) struct Session {
+    pub(super) client: Client,
+    servers: String,
+    deadline: Option<Instant>,
+}
+
+/// Opens a session, gives it to `work`, and closes it.
+///
+/// # Errors
+/// If a path or an option cannot be used, or no server answers within the session timeout. If a signal comes before that,
+/// or `work` fails.
+pub(super) fn run<T>(
+    connection: &Connection,
+    limit: Option<&Limit>,
+    path: &str,
+    work: impl AsyncFnOnce(&Session, &mut Stops) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    check(path)?;
+    in_session_runtime(async {
+        let mut stops = Stops::new()?;
+        let deadline = limit.and_then(|limit| limit.timeout).and_then(|limit| Instant::now().checked_add(limit));
+        let session = interruptible(&mut stops, Session::open(connection, deadline)).await?;
+        let result = work(&session, &mut stops).await;
+        session.client.close().await;
+        result
+    })
+}
+
+/// Runs `work` in one session after the other, until it or a signal ends that. Lost sessions are told of on standard error.
+///
+/// # Errors
+/// As [`run`], but SIGTERM is a good end. After the first session servers are waited for without a limit.
+pub(super) fn run_on(
+    connection: &Connection,
+    path: &str,
+    work: impl AsyncFnMut(&Session) -> Result<(), Fault>,
+) -> Result<u8, Fault> {
+    check(path)?;
+    in_session_runtime(async {
+        let (mut stops, current) = (Stops::new()?, Current::default());
+        let result = until_stopped(&mut stops, renewed(connection, &current, work)).await;
+        current.close().await;
+        result
+    })
+}
+
+/// Does `work`, which SIGTERM may end.
+///
+/// # Errors
+/// That of `work`, or if another signal comes.
+pub(super) async fn until_stopped(
+    stops: &mut Stops,
+    work: impl Future<Output = Result<(), Fault>>,
+) -> Result<u8, Fault> {
+    let done = tokio::select! {
+        biased;
+        result = work => result,
+        signal = stops.next() => if signal == Signal::SIGTERM { Ok(()) } else { Err(interrupted()) },
+    };
+    done.map(|()| ExitCode::Ok.number())
+}
+
+/// The client of the session that is open now.
+#[derive(Default)]
+pub(super) struct Current(RefCell<Option<Client>>);
+
+impl Current {
+    pub(super) async fn close(&self) {
+        let client = self.0.take();
+        if let Some(client) = client {
+            client.close().await;
+        }
+    }
+}
+
+/// Runs `work` in one session after the other.
+///
+/// # Errors
+/// That of `work`, or if the first session cannot be opened.
+pub(super) async fn renewed(
+    connection: &Connection,
+    current: &Current,
+    mut work: impl AsyncFnMut(&Session) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut session = Session::open(connection, None).await?;
+    loop {
+        current.0.replace(Some(session.client.clone()));
+        match session.while_kept(work(&session)).await {
+            Err(fault) if fault.code == ExitCode::SessionLost => note(&fault.sentence),
+            result => return result,
+        }
+        current.close().await;
+        session = Session::reopen(connection).await?;
+    }
+}
+
+/// Does `work`, unless a signal comes.
+pub(super) async fn interruptible<T>(
+    stops: &mut Stops,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    tokio::select! {
+        biased;
+        result = work => result,
+        _ = stops.next() => Err(interrupted()),
+    }
+}
+
+fn interrupted() -> Fault {
+    Fault::new(ExitCode::Interrupted, "interrupted")
+}
+
+/// A line on standard error.
+pub(super) fn note(text: &str) {
+    crate::cli::output::print_fault(&Fault::new(ExitCode::Internal, text));
+}
+
+/// Whether a recipe can have this path.
+///
+/// # Errors
+/// If it is no path, or the root.
+pub(super) fn check(path: &str) -> Result<(), Fault> {
+    if path::is_valid(path) && path != path::ROOT {
+        return Ok(());
+    }
+    Err(Fault::new(ExitCode::Usage, format!("{path:?} is no path below the root; give one such as /app/lock")))
+}
+
+/// A name that no other process has. Its first digit is `f`, because Curator sorts foreign names by their text, and must put
+/// them behind its own.
+///
+/// # Errors
+/// Without random numbers.
+pub(super) fn unique() -> Result<u128, Fault> {
+    let mut bytes = [0; 16];
+    let failed = |error| Fault::new(ExitCode::Internal, format!("no random numbers: {error}"));
+    getrandom::fill(&mut bytes).map_err(failed)?;
+    bytes[0] |= 0xf0;
+    Ok(u128::from_be_bytes(bytes))
+}
+
+/// Names this process.
+pub(super) fn own_id() -> String {
+    let host = gethostname().ok().and_then(|name| name.into_string().ok());
+    format!("{}:{}", host.unwrap_or_default(), std::process::id())
+}
+
+/// A znode to create, with all permissions for all clients, as Curator and kazoo create them.
+pub(super) fn creation(data: Option<&[u8]>, mode: CreateMode) -> Creation<'_> {
+    static OPEN: std::sync::LazyLock<[Acl; 1]> = std::sync::LazyLock::new(|| [Acl::open()]);
+    Creation { data, acl: &*OPEN, mode, ttl_ms: 0 }
+}
+
+impl Session {
+    async fn open(connection: &Connection, deadline: Option<Instant>) -> Result<Session, Fault> {
+        let connector = connection.connector(connection.servers()?)?;
+        let limit = connector.timeout;
+        let client = Client::start(connector);
+        if let Err(error) = client.connected().await {
+            note(&format!("{}: {error}; trying for {} s", connection.server(), limit.as_secs()));
+            let mut status = client.status();
+            let decided = status.wait_for(|status| !matches!(status, Status::Disconnected { .. }));
+            let is_open = match tokio::time::timeout(limit, decided).await.as_ref().map(Result::as_deref) {
+                Ok(Ok(Status::Ended(error))) => return Err(connection.unreachable(error)),
+                Ok(Ok(_)) => true,
+                Ok(Err(_)) | Err(_) => false,
+            };
+            if !is_open {
+                return Err(connection.unreachable(&error));
+            }
+        }
+        Ok(Session { client, servers: connection.server().to_owned(), deadline })
+    }
+
+    async fn reopen(connection: &Connection) -> Result<Session, Fault> {
+        loop {
+            match Session::open(connection, None).await {
+                Err(fault) if fault.code == ExitCode::SessionLost => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Does `work`, unless a signal comes or the session is lost.
+    pub(super) async fn within<T>(
+        &self,
+        stops: &mut Stops,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        interruptible(stops, self.while_kept(work)).await
+    }
+
+    /// Does `work`, unless the session is lost.
+    pub(super) async fn while_kept<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        tokio::select! {
+            biased;
+            result = work => result,
+            fault = self.lost() => Err(fault),
+        }
+    }
+
+    async fn lost(&self) -> Fault {
+        let error = self.client.lost().await;
+        Fault::new(ExitCode::SessionLost, format!("{}: the session was lost: {error}", self.servers))
+    }
+
+    /// Waits for something that others do, at most until the time of `--timeout`.
+    pub(super) async fn wait<T>(&self, path: &str, awaited: impl Future<Output = T>) -> Result<T, Fault> {
+        let Some(deadline) = self.deadline else { return Ok(awaited.await) };
+        let late = |_| Fault::new(ExitCode::TimedOut, format!("{path}: the time given with --timeout passed"));
+        timeout_at(deadline, awaited).await.map_err(late)
+    }
+
+    /// Sends a request until a connection lives long enough for its answer. It must do no harm when it is done twice.
+    ///
+    /// # Errors
+    /// Of the server, or if the session has ended.
+    pub(super) async fn retry<T>(&self, request: impl Fn(&Client) -> Reply<T>) -> Result<T, Error> {
+        loop {
+            match request(&self.client).await {
+                Err(error) if is_of_connection(&error) => self.reconnected().await?,
+                result => return result,
+            }
+        }
+    }
+
+    /// Does all writes in one transaction, once. `is_done` looks whether that happened, after a connection was lost before
+    /// the answer. Servers refuse what comes late from an old connection of a session.
+    ///
+    /// # Errors
+    /// Of the first write that failed, or if the session has ended.
+    pub(super) async fn once(
+        &self,
+        writes: &[Write<'_>],
+        is_done: impl AsyncFn() -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        loop {
+            match self.client.multi(writes).await {
+                Err(error) if is_of_connection(&error) => {
+                    self.retry(|client| client.sync(path::ROOT)).await?;
+                    if is_done().await? {
+                        return Ok(());
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn reconnected(&self) -> Result<(), Error> {
+        let mut status = self.client.status();
+        match status.wait_for(|status| !matches!(status, Status::Disconnected { .. })).await.as_deref() {
+            Ok(Status::Ended(error)) => Err(error.clone()),
+            Ok(_) => Ok(()),
+            Err(_) => Err(ErrorCode::Closing.into()),
+        }
+    }
+
+    /// Whether a znode exists.
+    ///
+    /// # Errors
+    /// Of the server, or if the session has ended.
+    pub(super) async fn stat(&self, path: &str) -> Result<Option<Stat>, Error> {
+        self.retry(|client| client.exists(path, None)).await
+    }
+
+    /// Creates a container and those above it, unless they exist. A server without containers gets persistent znodes.
+    ///
+    /// # Errors
+    /// Of the server, or if the session has ended.
+    pub(super) async fn make(&self, path: &str) -> Result<(), Fault> {
+        self.make_as(path, CreateMode::Container).await
+    }
+
+    /// As [`Session::make`], with a last znode of this kind.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn make_as(&self, last: &str, kind: CreateMode) -> Result<(), Fault> {
+        let (mut missing, mut above) = (vec![last], CreateMode::Container);
+        while let Some(path) = missing.last().copied() {
+            let mode = if path == last && kind != CreateMode::Container { kind } else { above };
+            if self.stat(path).await.map_err(|error| failed(path, &error))?.is_some() {
+                missing.pop();
+                continue;
+            }
+            match self.retry(|client| client.create(path, &creation(None, mode))).await {
+                Ok(_) | Err(Error { code: ErrorCode::NodeExists, .. }) => drop(missing.pop()),
+                Err(Error { code: ErrorCode::NoNode, .. }) if path::has_parent(path) => {
+                    missing.push(path::parent(path))
+                }
+                Err(Error { code: ErrorCode::Unimplemented, .. }) if mode.is_container() => {
+                    above = CreateMode::Persistent
+                }
+                Err(error) => return Err(failed(path, &error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for an event of a znode, if the znode exists.
+    ///
+    /// # Errors
+    /// Of the server, if the session has ended, or if the time of `--timeout` passed.
+    pub(super) async fn change_of(&self, znode: &str) -> Result<(), Fault> {
+        let (watcher, mut events) = watcher();
+        let stat = self.retry(|client| client.exists(znode, Some(&watcher))).await;
+        if stat.map_err(|error| failed(znode, &error))?.is_some() {
+            self.wait(znode, events.next()).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a znode of this session does not exist, or the session is lost. Gives the reason.
+    pub(super) async fn gone(&self, znode: &str) -> Fault {
+        let vanished = async {
+            loop {
+                let (watcher, mut events) = watcher();
+                match self.retry(|client| client.exists(znode, Some(&watcher))).await {
+                    Ok(Some(_)) => drop(events.next().await),
+                    Ok(None) => break Ok(Fault::new(ExitCode::SessionLost, format!("{znode}: the znode was deleted"))),
+                    Err(error) => break Err(failed(znode, &error)),
+                }
+            }
+        };
+        self.while_kept(vanished).await.unwrap_or_else(|fault| fault)
+    }
+}
+
+/// Whether the request may be done or not, and the session may go on.
+pub(super) fn is_of_connection(error: &Error) -> bool {
+    matches!(error.code, ErrorCode::ConnectionLoss | ErrorCode::SessionMoved)
+}
