@@ -44,7 +44,7 @@ Examples:
   corral bench -o create --ops 1000000 --warmup 0 --keep     create a million znodes and leave them there
   corral bench --duration 60 --csv run.csv --json   every second as a line, and the whole run as one JSON object
   corral bench -s h1:2181,h2:2181,h3:2181           spread the sessions over an ensemble
-  corral bench watches -n 10000 --pid PID           another scenario; corral bench watches --help describes it
+  corral bench watches -n 10000                     another scenario; corral bench watches --help describes it
 More than 60 sessions (-n 256) need a server that takes them from one address: corral serve
 --set limits.connections_per_ip_max=0, in ZooKeeper maxClientCnxns=0.";
 

@@ -77,9 +77,10 @@ Examples:
 pub(super) const RESCUE: &str = "\
 Examples, with the server stopped:
   corral rescue --config /etc/corral/corral.toml        print the zxid of its data, and change nothing
-  corral rescue --config /etc/corral/corral.toml --yes  make it the only voter";
+  corral rescue --config /etc/corral/corral.toml --yes  make it the only voter
+  corral rescue --set server.server_id=1 -c zoo.cfg     with another id than that of the file myid";
 
-pub(super) const IMPORT: &str = "\
+pub(super) const IMPORT_ZOOKEEPER: &str = "\
 ZooKeeper must be stopped. Nothing is written into its directories. The same clients go on with their
 sessions, ephemerals and ACLs, if they find the new server within their timeouts.
 
@@ -89,15 +90,16 @@ Examples:
   corral import zookeeper /zk/data --log-dir /zk/log -d data         a zoo.cfg with a dataLogDir
   corral import zookeeper /zk/data --config corral.toml              the first server of an ensemble";
 
-pub(super) const EXPORT: &str = "\
+pub(super) const EXPORT_ZOOKEEPER: &str = "\
 The server must be stopped. Of an ensemble, take the server with the highest zxid, and give the same
 directory to each ZooKeeper server. Sessions that began on ZooKeeper go on there. Others expire.
 
 Examples:
   corral export zookeeper /tmp/zk --data-dir data                    then dataDir=/tmp/zk in the zoo.cfg
-  corral export zookeeper /tmp/zk --config /etc/corral/corral.toml   of a server of an ensemble";
+  corral export zookeeper /tmp/zk --config /etc/corral/corral.toml   of a server of an ensemble
+  corral export zookeeper /tmp/zk --config zoo.cfg                   with the file that ZooKeeper used";
 
-pub(super) const SUBTREE_EXPORT: &str = "\
+pub(super) const EXPORT_SUBTREE: &str = "\
 The server runs, corral or ZooKeeper. Znodes are read one after the other. Writes meanwhile may be there in part.
 
 Examples:
@@ -105,7 +107,7 @@ Examples:
   corral export json --server 10.0.0.1:2181 | jq .znodes[].path      the paths of all znodes
   corral export tar /app --auth-file identity --out app.tar          with an identity";
 
-pub(super) const SUBTREE_IMPORT: &str = "\
+pub(super) const IMPORT_SUBTREE: &str = "\
 The file is checked whole, and a plan is shown, before anything is written. Run it again after it stopped: it goes on.
 
 Examples:
@@ -113,7 +115,7 @@ Examples:
   corral import jsonl app.jsonl /copy --yes                          to another path, without a question
   corral import tar app.tar --delete --server 10.0.0.1:2181          and delete what the file does not hold";
 
-pub(super) const GET: &str = "\
+pub(super) const SNAPSHOT_GET: &str = "\
 The server needs admin.token_file, and the file given here holds one of its tokens.
 
 Examples:
@@ -130,7 +132,7 @@ Examples:
   corral backup 10.0.0.1:8080 --token-file token --out - | ssh store 'cat > corral.zst'
   corral backup --data-dir data --out data.zst                   of a stopped server
   corral backup --token-file token --out s3://bucket/corral.zst       to an object store, by AWS_* of the environment
-  corral backup --token-file token --out backups/ --encrypt age1...   for the holder of the key of age-keygen";
+  corral backup --token-file token --out backups/ --encrypt \"$(age-keygen -y key)\"   for the holder of this key";
 
 pub(super) const ARCHIVE: &str = "\
 An archive has backups, and all log entries between and behind them.
@@ -139,7 +141,7 @@ Started again, the command goes on where the archive ends.
 
 Examples:
   corral archive --token-file token --to /mnt/archive            of the server of this host
-  corral archive 10.0.0.1:8080 --token-file token --to s3://bucket/corral --encrypt age1...
+  corral archive 10.0.0.1:8080 --token-file token --to s3://bucket/corral --encrypt \"$(age-keygen -y key)\"
   corral archive --token-file token --to /mnt/archive --once     what there is now, for cron
   corral restore /mnt/archive --to-time 2026-11-24T02:49 --dry-run";
 
@@ -171,13 +173,13 @@ Examples:
   corral verify /mnt/archive --max-age 3600             and its last moment is of the last hour
   corral verify data                                    a data directory, also beside its server";
 
-pub(super) const INSPECT: &str = "\
+pub(super) const SNAPSHOT_INSPECT: &str = "\
 Examples:
   corral snapshot inspect data                          all snapshots of a data directory
   corral snapshot inspect data --json | jq .znodes      counts and checksums for a script
   corral snapshot inspect data/image-0000000100000005-0000000000000007.img";
 
-pub(super) const DIFF: &str = "\
+pub(super) const SNAPSHOT_DIFF: &str = "\
 Of a data directory the newest snapshot is compared, not the log behind it.
 
 Examples:
@@ -185,7 +187,7 @@ Examples:
   corral snapshot diff monday.zst data --data-only      without versions, zxids, times and sessions
   corral snapshot diff a.zst b.zst --json | jq -r '.path // empty'";
 
-pub(super) const DUMP: &str = "\
+pub(super) const LOG_DUMP: &str = "\
 Examples:
   corral log dump data | tail -1                        whether the log is whole, and where it ends
   corral log dump data | grep ' delete /config'         the sessions that deleted these znodes
@@ -193,3 +195,39 @@ Examples:
   corral log dump data --session 0x100000300000729      what one client asked for
   corral log dump /mnt/archive --path /config           the same of an archive
   corral log dump data --json | jq 'select(.kind == \"operation\")'";
+
+pub(super) const IMPORT: &str = "\
+Examples:
+  corral import zookeeper /var/lib/zookeeper --data-dir data         the data of a stopped ZooKeeper server
+  corral import jsonl app.jsonl --dry-run                            the plan of changes by a subtree
+  corral import tar app.tar /copy --yes                              a subtree, to another path";
+
+pub(super) const EXPORT: &str = "\
+Examples:
+  corral export zookeeper /tmp/zk --data-dir data                    all data of a stopped server
+  corral export jsonl /app --out app.jsonl                           a subtree of a running server
+  corral export tar /app --out app.tar                               as files and directories";
+
+pub(super) const SNAPSHOT: &str = "\
+Examples:
+  corral snapshot inspect data                          all snapshots of a data directory
+  corral snapshot diff monday.zst tuesday.zst           what a day changed
+  corral snapshot get --token-file token --out backup   the present state of a running server";
+
+pub(super) const LOG: &str = "\
+Examples:
+  corral log dump data                                  all operations of a data directory
+  corral log dump data --path /config                   those on a subtree
+  corral log dump data | tail -1                        whether the log is whole, and where it ends";
+
+pub(super) const PROTOCOL: &str = "\
+Examples:
+  corral protocol | less                                read it
+  corral protocol > protocol.md                         keep it
+  corral protocol | grep -i watch                       the operations of watches";
+
+pub(super) const VERSION: &str = "\
+Examples:
+  corral version                                        version, protocol and date of the build
+  corral version | cut -d ' ' -f 2                      the number alone
+  ssh host corral version                               of another host";

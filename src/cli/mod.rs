@@ -109,10 +109,10 @@ enum Command {
     #[command(after_help = examples::TOP)]
     Top(top::Arguments),
     /// Make a new data directory from the files of ZooKeeper, or write a subtree into a running server
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::IMPORT)]
     Import(ImportCommand),
     /// Write the data of a stopped server for ZooKeeper, or a subtree of a running server into a file
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::EXPORT)]
     Export(ExportCommand),
     /// Write the state of a running or stopped server into one compressed file
     #[command(after_help = examples::BACKUP)]
@@ -127,10 +127,10 @@ enum Command {
     #[command(after_help = examples::VERIFY)]
     Verify(verify::Arguments),
     /// Inspect snapshots
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::SNAPSHOT)]
     Snapshot(SnapshotCommand),
     /// Inspect the log
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::LOG)]
     Log(LogCommand),
     /// Make one stopped server the only voter with its data, when a majority of the servers is lost permanently
     #[command(after_help = examples::RESCUE)]
@@ -138,61 +138,62 @@ enum Command {
     /// Put a load on a server, this one or another, and measure it
     Bench(Box<bench::Arguments>),
     /// Print every operation of the wire protocol and how this server differs, in Markdown
-    #[command(after_help = "Examples:\n  corral protocol > protocol.md")]
+    #[command(after_help = examples::PROTOCOL)]
     Protocol,
     /// Print the version
+    #[command(after_help = examples::VERSION)]
     Version,
 }
 
 #[derive(Subcommand)]
 enum ImportCommand {
     /// Read the snapshots and logs of a stopped ZooKeeper server, of versions 3.4 to 3.9
-    #[command(name = "zookeeper", after_help = examples::IMPORT)]
+    #[command(name = "zookeeper", after_help = examples::IMPORT_ZOOKEEPER)]
     ZooKeeper(import::Arguments),
     /// Write the subtree in a JSON document into a running server
-    #[command(after_help = examples::SUBTREE_IMPORT)]
+    #[command(after_help = examples::IMPORT_SUBTREE)]
     Json(subtree::import::Arguments),
     /// Write the subtree in a file of JSON lines into a running server
-    #[command(after_help = examples::SUBTREE_IMPORT)]
+    #[command(after_help = examples::IMPORT_SUBTREE)]
     Jsonl(subtree::import::Arguments),
     /// Write the subtree in a tar file into a running server
-    #[command(after_help = examples::SUBTREE_IMPORT)]
+    #[command(after_help = examples::IMPORT_SUBTREE)]
     Tar(subtree::import::Arguments),
 }
 
 #[derive(Subcommand)]
 enum ExportCommand {
     /// Write a snapshot that ZooKeeper 3.6 to 3.9 starts from, of a stopped server
-    #[command(name = "zookeeper", after_help = examples::EXPORT)]
+    #[command(name = "zookeeper", after_help = examples::EXPORT_ZOOKEEPER)]
     ZooKeeper(export::Arguments),
     /// Write a subtree of a running server as one JSON document
-    #[command(after_help = examples::SUBTREE_EXPORT)]
+    #[command(after_help = examples::EXPORT_SUBTREE)]
     Json(subtree::export::Arguments),
     /// Write a subtree of a running server as JSON lines, one for each znode
-    #[command(after_help = examples::SUBTREE_EXPORT)]
+    #[command(after_help = examples::EXPORT_SUBTREE)]
     Jsonl(subtree::export::Arguments),
     /// Write a subtree of a running server as a tar file, a directory for each znode
-    #[command(after_help = examples::SUBTREE_EXPORT)]
+    #[command(after_help = examples::EXPORT_SUBTREE)]
     Tar(subtree::export::Arguments),
 }
 
 #[derive(Subcommand)]
 enum SnapshotCommand {
     /// Check a snapshot file, or all of a data directory, and print header, sections and checksums
-    #[command(after_help = examples::INSPECT)]
+    #[command(after_help = examples::SNAPSHOT_INSPECT)]
     Inspect(snapshot::Arguments),
     /// Print the difference between two states, and end with 1 if there is one
-    #[command(after_help = examples::DIFF)]
+    #[command(after_help = examples::SNAPSHOT_DIFF)]
     Diff(snapshot_diff::Arguments),
     /// Take the present state of a running server, as a snapshot that ZooKeeper and `corral import` read
-    #[command(after_help = examples::GET)]
+    #[command(after_help = examples::SNAPSHOT_GET)]
     Get(snapshot_get::Arguments),
 }
 
 #[derive(Subcommand)]
 enum LogCommand {
     /// Print every record of a log directory, below each entry the operations asked for, and where the log ends
-    #[command(after_help = examples::DUMP)]
+    #[command(after_help = examples::LOG_DUMP)]
     Dump(log::Arguments),
 }
 
@@ -272,6 +273,44 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_sub_command_has_three_examples_that_parse() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines = help.lines().skip_while(|line| !line.starts_with("Examples")).skip(1);
+            let examples: Vec<&str> = lines.filter_map(|line| line.find("corral ").map(|at| &line[at..])).collect();
+            assert!(examples.len() >= 3, "{}: {examples:?}", command.get_name());
+            for example in examples {
+                let parsed = Arguments::command().try_get_matches_from(words(example));
+                let error = parsed.err().filter(clap::Error::use_stderr);
+                assert!(error.is_none(), "{example}: {}", error.map_or_else(String::new, |error| error.to_string()));
+            }
+            command.get_subcommands().filter(|command| !command.is_hide_set()).for_each(check);
+        }
+        Arguments::command().get_subcommands().for_each(check);
+    }
+
+    const AGE_KEY: &str = "age1zvqe5z06zkrmhcfkfz964sk9kta0qncy7cx23e7fglhcyr7csersnyxw0t";
+
+    /// The words of a line as a shell finds them, up to a pipe, a redirection, a bracket, a comment or two spaces.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut quote) = (vec![String::new()], None);
+        for letter in line.replace("$(pidof corral)", "1").replace("$(age-keygen -y key)", AGE_KEY).chars() {
+            let last = words.last_mut().expect("there is one at least");
+            match letter {
+                _ if quote == Some(letter) => quote = None,
+                _ if quote.is_some() => last.push(letter),
+                '\'' | '"' => quote = Some(letter),
+                '|' | '#' | '<' | '>' | ')' => break,
+                ' ' if last.is_empty() => break,
+                ' ' => words.push(String::new()),
+                _ => last.push(letter),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
     }
 
     #[test]

@@ -31,9 +31,9 @@ How to read it:
   CPU than the server: otherwise it measures the scheduler.
 
 Examples:
-  corral bench flood --pid PID --cpu 1
-  corral bench flood --flooders 0 --pid PID --cpu 1      the same without the flood
-  corral bench flood --op set --polite-rate 5";
+  corral bench flood                                     deep queues of reads beside polite connections
+  corral bench flood --flooders 0 --cpu 1                the same without the flood, on CPU 1
+  corral bench flood --op set --polite-rate 5            a flood of writes";
 
 /// Flags of `flood`.
 #[derive(Clone, Debug, clap::Args)]

@@ -29,8 +29,9 @@ How to read it:
   earlier load has freed is used again, and does not show. Choose many sessions.
 
 Examples:
-  corral bench idle -n 10000 --pid PID                 bytes for each session, CPU of keeping them
-  corral bench idle -n 1000 --watches 200 --pid PID    bytes for each watch";
+  corral bench idle --pid \"$(pidof corral)\" -n 50                  bytes for each of 50 sessions
+  corral bench idle --pid \"$(pidof corral)\" -n 10000               bytes and CPU of keeping many
+  corral bench idle --pid \"$(pidof corral)\" -n 1000 --watches 200  bytes for each watch";
 
 /// Flags of `idle`.
 #[derive(Clone, Debug, clap::Args)]

@@ -41,7 +41,8 @@ How to read it:
   own work is part of every hand-over, see client CPU.
 
 Examples:
-  corral bench recipes -n 50 --pid PID                        a contended lock
+  corral bench recipes                                        a lock with ten contenders
+  corral bench recipes -n 50 --pid \"$(pidof corral)\"      a contended lock
   corral bench recipes -n 5 --recipe election --hold-ms 100   leaders that hold for 100 ms";
 
 /// Flags of `recipes`.

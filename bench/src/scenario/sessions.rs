@@ -27,9 +27,9 @@ How to read it:
   A long run can use up the ports of one address.
 
 Examples:
-  corral bench sessions --concurrency 64 --pid PID   open and close as fast as possible
-  corral bench sessions --rate 500 --duration 20     a steady stream of clients
-  corral bench sessions --no-close -n 10000          how fast ten thousand clients connect";
+  corral bench sessions --concurrency 64 --pid \"$(pidof corral)\"   open and close as fast as possible
+  corral bench sessions --rate 500 --duration 20                       a steady stream of clients
+  corral bench sessions --no-close -n 10000                            how fast ten thousand clients connect";
 
 /// Flags of `sessions`.
 #[derive(Clone, Debug, clap::Args)]

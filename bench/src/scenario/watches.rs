@@ -33,8 +33,9 @@ How to read it:
   The writer's socket is read between the others.
 
 Examples:
-  corral bench watches -n 10000 --rounds 20 --pid PID --cpu 1
-  corral bench watches -n 1000 --persistent";
+  corral bench watches -n 50                              one-shot watches of 50 sessions
+  corral bench watches -n 10000 --rounds 20 --cpu 1 --pid \"$(pidof corral)\"
+  corral bench watches -n 1000 --persistent               watches that stay";
 
 /// Flags of `watches`.
 #[derive(Clone, Debug, clap::Args)]
