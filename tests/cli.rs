@@ -49,6 +49,21 @@ fn help_teaches() {
     check(dir.path(), &["--version"], 0, &["corral 0."]);
 }
 
+#[test]
+fn completions_and_man_pages_have_all_sub_commands() {
+    let dir = dir();
+    for shell in ["bash", "zsh", "fish"] {
+        check(dir.path(), &["completions", shell], 0, &["inspect", "skip-unreadable"]);
+    }
+    check(dir.path(), &["man"], 0, &[".TH corral 1", "corral\\-export(1)", "EXIT STATUS"]);
+    check(dir.path(), &["man", "--out", "new/man1"], 0, &["new/man1: ", " man pages"]);
+    let page = fs::read_to_string(dir.path().join("new/man1/corral-export-json.1")).expect("it is written");
+    for part in ["corral export jsonl /app", "skip\\-unreadable", "EXIT STATUS", "The command line is not understood"] {
+        assert!(page.contains(part), "no {part:?}: {page}");
+    }
+    check(dir.path(), &["man", "--out", "new/man1/corral.1"], 7, &["new/man1/corral.1: man pages cannot be written"]);
+}
+
 /// Before the data directory is opened: a start that has to be repeated changes nothing.
 #[test]
 fn files_of_an_ensemble_are_checked_first() {

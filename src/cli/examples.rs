@@ -231,3 +231,16 @@ Examples:
   corral version                                        version, protocol and date of the build
   corral version | cut -d ' ' -f 2                      the number alone
   ssh host corral version                               of another host";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  corral completions bash > /usr/share/bash-completion/completions/corral
+  corral completions zsh > /usr/share/zsh/vendor-completions/_corral
+  corral completions fish > ~/.config/fish/completions/corral.fish
+  source <(corral completions bash)                     for this bash alone";
+
+pub(super) const MAN: &str = "\
+Examples:
+  corral man --out /usr/local/share/man/man1            then: man corral-serve
+  corral man | man -l -                                 read corral(1) without a file
+  corral man > corral.1                                 keep it";

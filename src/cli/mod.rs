@@ -9,6 +9,7 @@ mod backup_file;
 mod bench;
 mod check_config;
 mod client;
+mod completions;
 mod doctor;
 mod examples;
 mod export;
@@ -17,6 +18,7 @@ mod http;
 mod import;
 pub(crate) mod log;
 mod logging;
+mod man;
 mod names;
 mod new_data_dir;
 mod new_file;
@@ -140,6 +142,12 @@ enum Command {
     /// Print every operation of the wire protocol and how this server differs, in Markdown
     #[command(after_help = examples::PROTOCOL)]
     Protocol,
+    /// Print a script that completes commands and flags in a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(completions::Arguments),
+    /// Print or write manual pages
+    #[command(after_help = examples::MAN)]
+    Man(man::Arguments),
     /// Print the version
     #[command(after_help = examples::VERSION)]
     Version,
@@ -259,6 +267,8 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Rescue(arguments) => rescue::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Protocol => protocol::run(),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Command::Man(arguments) => man::run(&arguments, Arguments::command().after_help(examples::FIRST_STEPS)),
         Command::Version => version::run(),
     };
     done.map(|()| ExitCode::Ok.number())
