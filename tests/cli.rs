@@ -115,7 +115,10 @@ fn the_build_date_is_that_of_the_source() {
 #[test]
 fn usage_errors_have_their_code() {
     let dir = dir();
-    check(dir.path(), &["sever"], 2, &["serve"]);
+    check(dir.path(), &["sever"], 2, &["'serve'", "try 'corral --help'"]);
+    check(dir.path(), &["help", "export", "jsn"], 2, &["'json'", "try 'corral export --help'"]);
+    check(dir.path(), &["export", "json", "--ou", "x"], 2, &["'--out'", "try 'corral export json --help'"]);
+    check(dir.path(), &["completions", "bsh"], 2, &["'bash'", "try 'corral completions --help'"]);
     check(dir.path(), &["serve", "--nonsense"], 2, &["--nonsense"]);
     check(dir.path(), &["serve", "--shards", "many"], 2, &["--shards"]);
     check(dir.path(), &["check-config", "--set", "nothing"], 2, &["give KEY=VALUE"]);

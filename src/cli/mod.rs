@@ -39,6 +39,7 @@ mod snapshot_get;
 mod subtree;
 mod time;
 mod top;
+mod usage;
 mod verify;
 mod version;
 mod zookeeper_dir;
@@ -233,10 +234,10 @@ impl ExportCommand {
 /// The fault of the sub-command. A command line that is not understood leaves the process with the code for usage, and
 /// `--help` or `--version` with success, both from here.
 pub(crate) fn run() -> Result<u8, Fault> {
+    let given = usage::help_as_flag(shell::respelled(std::env::args_os().collect()));
     let command = Arguments::command().after_help(format!("{}\n{}", examples::FIRST_STEPS, exit::help_text()));
-    let given = shell::respelled(std::env::args_os().collect());
-    let matches = command.try_get_matches_from(given).unwrap_or_else(|error| error.exit());
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let parsed = command.try_get_matches_from(&given).and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = parsed.unwrap_or_else(|error| usage::exit(&error, &Arguments::command(), &given));
     let done = match arguments.command {
         Command::Health(arguments) => return health::run(&arguments),
         Command::Doctor(arguments) => return doctor::run(&arguments),
