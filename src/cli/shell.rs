@@ -24,7 +24,7 @@ mod znodes;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
 
-use clap::Args;
+use clap::{Args, Command};
 use corral_client::watcher;
 
 use crate::cli::client::Connection;
@@ -33,6 +33,7 @@ use crate::cli::shell::driver::Driver;
 use crate::cli::shell::screen::{Format, Screen};
 use crate::cli::shell::session::{Link, Shell};
 use crate::cli::signals::Stops;
+use crate::config::nearest;
 use crate::exit::{ExitCode, Fault};
 
 /// Arguments of `corral cli`.
@@ -96,7 +97,11 @@ fn is_dumb() -> bool {
 /// exit code.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
     if let Some(option) = arguments.command.first().filter(|word| word.starts_with('-')) {
-        let sentence = format!("{option} is no option of the shell; `corral cli --help` lists them");
+        let known = Arguments::augment_args(Command::new("cli"));
+        let similar =
+            nearest(option.trim_start_matches('-'), known.get_arguments().filter_map(|argument| argument.get_long()));
+        let advice = similar.map_or_else(String::new, |name| format!(", but --{name} is"));
+        let sentence = format!("{option} is no option of the shell{advice}; `corral cli --help` lists them");
         return Err(Fault::new(ExitCode::Usage, sentence));
     }
     let runtime = session_runtime()?;

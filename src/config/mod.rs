@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub(crate) use keys::{Config, Logging, Tls as TlsSection};
-pub(crate) use problem::Source;
+pub(crate) use problem::{Source, nearest};
 pub(crate) use reference::{effective, reference, template};
 pub(crate) use value::TransportChoice;
 

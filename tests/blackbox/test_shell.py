@@ -47,11 +47,17 @@ def test_one_command_prints_its_result_alone_and_ends_with_a_code_of_its_own(ser
         (("set", "-v", "7", "/a", "x"), CONFLICT, "", "version No is not valid : /a"),
         (("get", "/b"), NO_ZNODE, "", "Node does not exist: /b"),
         (("get",), USAGE, "", "get [-s] [-w] [-b] [-x] path"),
+        (("get", "-z", "/a"), USAGE, "", "Unrecognized option: -z\n`help get` shows its options and examples"),
+        (("quit", "-h"), 0, "Close the session, and leave.\n\nquit \n\nExamples:\n  quit\n  exit\n  close\n", ""),
+        (("set", "/a", "--", "-h"), 0, "", ""),
+        (("set", "/a", "some text"), 0, "", ""),
         (("get", "a"), USAGE, "", "Path must start with / character"),
         (("gte", "/a"), UNKNOWN_VERB, "", "Command not found: Command not found gte\ndid you mean `get`?"),
+        (("x" * 100_000,), UNKNOWN_VERB, "", "Command not found"),
         (("setAcl", "/a", "digest:u:x=:r"), 0, "", ""),
         (("set", "/a", "x"), NOT_PERMITTED, "", "Insufficient permission : /a"),
         (("--bogus", "ls", "/"), USAGE, "", "--bogus"),
+        (("--servr", "x", "ls", "/"), USAGE, "", "--servr is no option of the shell, but --server is; `corral cli --help`"),
     ]:
         done = shell(where, *words)
         equal((done.returncode, done.stdout, err in done.stderr), (code, out, True), f"{words}: {done.stderr}")

@@ -39,8 +39,11 @@ SYNCED = re.compile(r"(Sync is OK|Not connected|Sync has failed\. rc=-\d+)\n\Z")
 EVENT = re.compile(r"^\nWatchedEvent (.*)\n", re.M)
 CLOSING = re.compile(r"state:(Closed|AuthFailed|Expired) ")
 BOUNDARY = re.compile(r"(usage\n\tverb \n)?Command not found: Command not found boundary-\d+\n\Z")
-# The list of all verbs at an unknown one, in the place of which corral names one verb; and a prefix of errors.
-OF_JAVA = re.compile(r"^ZooKeeper -server host:port .*\n(?:\t.*\n)+|^org\.apache\.commons\.cli\.\w+: |^did you mean `\w+`\?\n", re.M)
+# The list of all verbs at an unknown one, in the place of which corral names one verb; a prefix of errors; and the line that names `help`.
+OF_JAVA = re.compile(
+    r"^ZooKeeper -server host:port .*\n(?:\t.*\n)+|^org\.apache\.commons\.cli\.\w+: |^did you mean `\w+`\?\n|^`help \w+` shows its .*\n",
+    re.M,
+)
 # Log lines, stack traces, and the lines with which a shell begins.
 NOISE = re.compile(
     r"^(SLF4J|log4j|Connecting to |Welcome to ZooKeeper|JLine support|\d\d:\d\d:\d\d[.,]\d+ |\d{4}-\d\d-\d\d|\tat |\t\.\.\. |Caused by: ).*\n"

@@ -179,11 +179,26 @@ impl<'a> Shell<'a> {
     /// Of the command.
     pub(super) async fn run(&self, words: &[String]) -> Result<(), Fault> {
         let [name, arguments @ ..] = words else { return Ok(()) };
-        let Some(known) = verb(name) else { return Err(unknown(name)) };
+        let known = verb(name).ok_or_else(|| unknown(name))?;
+        let asks = arguments.iter().any(|word| word == "-h" || word == "--help");
+        if asks && Words::parse(known, arguments).is_err() {
+            self.screen.put(&known.help());
+            return Ok(());
+        }
+        let advised = |fault: Fault| match fault.code {
+            ExitCode::Usage if !fault.sentence.is_empty() => {
+                usage(&format!("{fault}\n`help {name}` shows its options and examples"))
+            }
+            _ => fault,
+        };
         if name == "redo" && !arguments.is_empty() {
-            let again = self.again(&arguments[0])?;
+            let again = self.again(&arguments[0]).map_err(advised)?;
             return Box::pin(self.run(&again)).await;
         }
+        self.run_known(known, arguments).await.map_err(advised)
+    }
+
+    async fn run_known(&self, known: &'static Verb, arguments: &[String]) -> Result<(), Fault> {
         if self.run_own(known, arguments).await? {
             return Ok(());
         }

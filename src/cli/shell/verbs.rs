@@ -1,5 +1,7 @@
 //! The verbs of the shell: one table for parsing, help and completion.
 
+use crate::config::nearest;
+
 /// An option of a verb, with one hyphen.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Opt {
@@ -91,10 +93,7 @@ pub(super) fn verb(name: &str) -> Option<&'static Verb> {
 
 /// Where a misspelt verb may have been meant.
 pub(super) fn similar(name: &str) -> Option<&'static str> {
-    let distance = |verb: &&Verb| strsim::damerau_levenshtein(&verb.name.to_lowercase(), &name.to_lowercase());
-    let nearest = VERBS.iter().min_by_key(distance)?;
-    let most = if name.len() > 4 { 2 } else { name.len() / 2 };
-    (distance(&nearest) <= most).then_some(nearest.name)
+    nearest(name, VERBS.iter().map(|verb| verb.name))
 }
 
 const STAT: Opt = flag("s", "Also the Stat");
@@ -398,6 +397,7 @@ mod tests {
                 verb.name
             );
             assert_eq!(similar(verb.name), Some(verb.name));
+            assert!(verb.option("h").is_none(), "{}: -h shows its help", verb.name);
         }
         assert_eq!((similar("gte"), similar("creat"), similar("frobnicate")), (Some("get"), Some("create"), None));
     }
