@@ -47,7 +47,9 @@ mod zookeeper_dir;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub(crate) use crate::cli::output::print_fault;
-use crate::cli::recipes::examples::{COUNTER, ELECT, LOCK, SEMAPHORE};
+use crate::cli::recipes::examples::{
+    BARRIER_ENTER, COORDINATE, COUNTER, ELECT, GROUP_JOIN, KV_SET, LOCK, QUEUE_TAKE, SEMAPHORE,
+};
 use crate::cli::subtree::Format;
 use crate::exit::{self, ExitCode, Fault};
 
@@ -88,22 +90,22 @@ enum Command {
     #[command(after_help = SEMAPHORE)]
     Semaphore(Box<recipes::semaphore::Arguments>),
     /// Begin and end a piece of work together with others, or wait until a barrier is removed
-    #[command(subcommand)]
+    #[command(subcommand, after_help = BARRIER_ENTER)]
     Barrier(Box<recipes::barrier::Command>),
     /// Add items to a queue, and take each once
-    #[command(subcommand)]
+    #[command(subcommand, after_help = QUEUE_TAKE)]
     Queue(Box<recipes::queue::Command>),
     /// Print and change a whole number
     #[command(after_help = COUNTER)]
     Counter(Box<recipes::counter::Arguments>),
     /// Join a group, and list or watch its members
-    #[command(subcommand)]
+    #[command(subcommand, after_help = GROUP_JOIN)]
     Group(Box<recipes::group::Command>),
     /// Print, set and watch the value of a znode
-    #[command(subcommand)]
+    #[command(subcommand, after_help = KV_SET)]
     Kv(Box<recipes::kv::Command>),
     /// Commit or abort a transaction together with other sites
-    #[command(name = "2pc", subcommand)]
+    #[command(name = "2pc", subcommand, after_help = COORDINATE)]
     TwoPhase(Box<recipes::two_phase::Command>),
     /// The beginning of a recipe's command
     #[command(hide = true)]
@@ -298,9 +300,12 @@ mod tests {
                 let error = parsed.err().filter(clap::Error::use_stderr);
                 assert!(error.is_none(), "{example}: {}", error.map_or_else(String::new, |error| error.to_string()));
             }
+            below(command);
+        }
+        fn below(command: &clap::Command) {
             command.get_subcommands().filter(|command| !command.is_hide_set()).for_each(check);
         }
-        Arguments::command().get_subcommands().for_each(check);
+        below(&Arguments::command());
     }
 
     const AGE_KEY: &str = "age1zvqe5z06zkrmhcfkfz964sk9kta0qncy7cx23e7fglhcyr7csersnyxw0t";

@@ -25,7 +25,7 @@ Examples:
   corral semaphore /limits/downloads --leases 3 --timeout 60 -- ./download.sh
   corral semaphore /limits/jobs --leases 10 --layout kazoo -- ./job.sh";
 
-pub(super) const BARRIER_ENTER: &str = "\
+pub(in crate::cli) const BARRIER_ENTER: &str = "\
 Examples:
   corral barrier enter /jobs/42/start --members 3 -- ./phase1.sh
   corral barrier enter /jobs/42/start --members 3              meet two others, and go on
@@ -50,7 +50,7 @@ Examples:
   corral queue put /queues/mail < letter                        one item
   corral queue put /queues/mail --lines < letters               one item for each line, in transactions of up to 100";
 
-pub(super) const QUEUE_TAKE: &str = "\
+pub(in crate::cli) const QUEUE_TAKE: &str = "\
 An item is removed when the command has ended with 0. If it fails, or the session is lost, the next taker gets the item.
 
 Examples:
@@ -77,7 +77,7 @@ Examples:
   corral counter /visits --set 0
   corral counter /ids --add 1 --format int64                    as Curator's DistributedAtomicLong";
 
-pub(super) const GROUP_JOIN: &str = "\
+pub(in crate::cli) const GROUP_JOIN: &str = "\
 A lost session is replaced by a new one, and the member joins again.
 
 Examples:
@@ -103,7 +103,7 @@ Examples:
   corral kv get /config/logo --raw > logo.png                   the exact bytes
   corral kv get /config/db --json | jq .version";
 
-pub(super) const KV_SET: &str = "\
+pub(in crate::cli) const KV_SET: &str = "\
 Examples:
   corral kv set /config/db 'host=10.0.0.5'
   corral kv set /config/logo < logo.png
@@ -115,7 +115,7 @@ Examples:
   corral kv watch /config/db -- ./reload.sh                     the value is standard input
   corral kv watch /config/db --json";
 
-pub(super) const COORDINATE: &str = "\
+pub(in crate::cli) const COORDINATE: &str = "\
 The command ends with 0 after a commit, and with 20 after an abort. The znodes stay, so that each site finds the decision.
 
 Examples:
