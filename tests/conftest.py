@@ -45,7 +45,7 @@ def pytest_addoption(parser):
     add(group, "minutes", type=float, metavar="M", help=f"how long a campaign goes on [{MINUTES}]")
     add(group, "seed", type=int, metavar="N", help="what a campaign follows from; drawn if it is not given")
     group = parser.getgroup("suites", "options of single suites")
-    add(group, "part", metavar="TEXT", help="clients and hostile loads: only those whose name contains this")
+    add(group, "part", metavar="TEXT", help="clients, hostile loads and recipes: only those whose name contains this")
 
 
 def pytest_configure(config):
