@@ -15,6 +15,8 @@ use crate::cli::output::in_session_runtime;
 use crate::exit::{ExitCode, Fault};
 use crate::net::tls::outgoing;
 
+const DEFAULT_SERVER: &str = "127.0.0.1:2181";
+
 /// Servers and identities of a session.
 #[derive(Args)]
 pub(super) struct Connection {
@@ -24,7 +26,7 @@ pub(super) struct Connection {
         value_name = "HOSTS[/CHROOT]",
         overrides_with = "server",
         env = "CORRAL_SERVER",
-        default_value = "127.0.0.1:2181"
+        default_value = DEFAULT_SERVER
     )]
     server: String,
     /// Timeout of the session in milliseconds. A server that is silent for two thirds of it is given up
@@ -73,7 +75,8 @@ impl Connection {
 
     /// The servers, as given.
     pub(super) fn server(&self) -> &str {
-        &self.server
+        // As an empty variable of the environment gives it.
+        if self.server.is_empty() { DEFAULT_SERVER } else { &self.server }
     }
 
     /// The servers.
@@ -81,7 +84,7 @@ impl Connection {
     /// # Errors
     /// If they are not given as HOST:PORT.
     pub(super) fn servers(&self) -> Result<Servers, Fault> {
-        Servers::parse(&self.server).map_err(|error| self.unreachable(&error))
+        Servers::parse(self.server()).map_err(|error| self.unreachable(&error))
     }
 
     /// How a session with these servers is opened.

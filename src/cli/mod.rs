@@ -44,6 +44,8 @@ mod verify;
 mod version;
 mod zookeeper_dir;
 
+use std::ffi::OsString;
+
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub(crate) use crate::cli::output::print_fault;
@@ -107,9 +109,6 @@ enum Command {
     /// Commit or abort a transaction together with other sites
     #[command(name = "2pc", subcommand, after_help = COORDINATE)]
     TwoPhase(Box<recipes::two_phase::Command>),
-    /// The beginning of a recipe's command
-    #[command(hide = true)]
-    RunBelow(recipes::child::Arguments),
     /// Show the clients and paths that load a running server most
     #[command(after_help = examples::TOP)]
     Top(top::Arguments),
@@ -236,7 +235,9 @@ impl ExportCommand {
 /// The fault of the sub-command. A command line that is not understood leaves the process with the code for usage, and
 /// `--help` or `--version` with success, both from here.
 pub(crate) fn run() -> Result<u8, Fault> {
-    let given = usage::help_as_flag(shell::respelled(std::env::args_os().collect()));
+    let given: Vec<OsString> = std::env::args_os().collect();
+    recipes::child::become_command(&given)?;
+    let given = usage::help_as_flag(shell::respelled(given));
     let command = Arguments::command().after_help(format!("{}\n{}", examples::FIRST_STEPS, exit::help_text()));
     let parsed = command.try_get_matches_from(&given).and_then(|matches| Arguments::from_arg_matches(&matches));
     let arguments = parsed.unwrap_or_else(|error| usage::exit(&error, &Arguments::command(), &given));
@@ -253,7 +254,6 @@ pub(crate) fn run() -> Result<u8, Fault> {
         Command::Group(command) => return recipes::group::run(&command),
         Command::Kv(command) => return recipes::kv::run(&command),
         Command::TwoPhase(command) => return recipes::two_phase::run(&command),
-        Command::RunBelow(arguments) => return recipes::child::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),

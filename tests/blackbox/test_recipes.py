@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -12,7 +13,7 @@ from kazoo.exceptions import LockTimeout
 from support.cli import CONFLICT, NO_ZNODE, USAGE, at
 from support.client import exists_or_none
 from support.expect import equal
-from support.recipes import ABORTED, INTERRUPTED, NOT_EXECUTABLE, NOT_FOUND, SESSION_LOST, TIMED_OUT, done, refused, run, started
+from support.recipes import ABORTED, INTERRUPTED, NOT_EXECUTABLE, NOT_FOUND, SESSION_LOST, TIMED_OUT, arguments, done, refused, run, started
 from support.wait import wait_until
 
 LIMIT_S = 60
@@ -180,6 +181,7 @@ def test_observers_see_each_leader(server):
                 _, token = shown(leader)
                 equal(text.stdout.readline(), f"leader {name} token {token}\n")
                 equal(json.loads(lines.stdout.readline()), {"leader": name, "token": token})
+                equal(done(server, "elect", "/leader", "--observe", "--once"), f"leader {name} token {token}\n")
                 leader.terminate()
                 leader.wait(LIMIT_S)
             equal(text.stdout.readline(), "no leader\n")
@@ -228,6 +230,15 @@ def test_members_of_a_barrier_begin_and_end_together(server):
         equal(member.wait(LIMIT_S), 0)
 
 
+def test_the_limit_of_a_barrier_is_for_the_beginning(server):
+    words = ("barrier", "enter", "/limit", "--members", "2", "--timeout", "10", *LONG)
+    with started(server, *words, *SHOW) as first, started(server, *words, "--", "sh", "-c", "exit 3") as second:
+        pid, _ = shown(first)
+        wait_until(lambda: not children(server, "/limit") or len(children(server, "/limit")) == 2, "one has left, or waits for that")
+        os.kill(pid, signal.SIGKILL)
+        equal((first.wait(LIMIT_S), second.wait(LIMIT_S)), (KILLED, 3))
+
+
 def test_a_single_barrier(server):
     done(server, "barrier", "set", "/deep/barrier")
     refused(server, TIMED_OUT, "barrier", "wait", "/deep/barrier", "--timeout", "0")
@@ -259,6 +270,18 @@ def test_an_item_is_removed_when_its_command_has_ended_well(server):
         assert queue.consume()
         queue.put(b"of kazoo", priority=1)
         equal(done(server, "queue", "take", "/queue"), "of kazoo\n")
+
+
+def test_lines_are_added_as_they_come(server):
+    words = arguments(server, ["queue", "put", "/lines", "--lines"])
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as putter:
+        for number in range(3):
+            print(number, file=putter.stdin, flush=True)
+            equal(done(server, "queue", "take", "/lines"), f"{number}\n")
+        putter.send_signal(signal.SIGINT)
+        equal(putter.wait(LIMIT_S), INTERRUPTED)
+        assert "items added: 3" in putter.stderr.read()
+    assert "longer than" in refused(server, USAGE, "queue", "put", "/lines", text="x" * 2_000_000)
 
 
 def test_takers_wait_for_an_item(server):
@@ -312,16 +335,14 @@ def test_members_join_and_leave(own_server):
 
 def test_values(server):
     refused(server, NO_ZNODE, "kv", "get", "/kv/a")
-    with (
-        started(server, "kv", "watch", "/kv/a", "--json") as watch,
-        started(server, "kv", "watch", "/kv/a", "--", "sh", "-c", 'echo "$CORRAL_EVENT $(cat)"') as run_each,
-    ):
+    command = ("--", "sh", "-c", 'echo "value $(cat)"')
+    with started(server, "kv", "watch", "/kv/a", "--json") as watch, started(server, "kv", "watch", "/kv/a", *command) as run_each:
         equal(json.loads(watch.stdout.readline())["value"], None)
-        equal(run_each.stdout.readline(), "missing \n")
+        assert "no such znode" in run_each.stderr.readline()
         done(server, "kv", "set", "/kv/a", "one")
         record = json.loads(watch.stdout.readline())
         equal((record["value"], record["version"]), ("one", 0))
-        equal(run_each.stdout.readline(), "present one\n")
+        equal(run_each.stdout.readline(), "value one\n")
         done(server, "kv", "set", "/kv/a", "two", "--version", "0")
         refused(server, CONFLICT, "kv", "set", "/kv/a", "three", "--version", "0")
         equal((done(server, "kv", "get", "/kv/a"), done(server, "kv", "get", "/kv/a", "--raw")), ("two\n", "two"))
@@ -350,7 +371,16 @@ def test_sites_decide_together(server):
     refused(server, ABORTED, "2pc", "vote", "/tx/4", "--site", "a", "--commit")
     refused(server, CONFLICT, "2pc", "coordinate", "/tx/4", "--sites", "a,c")
     refused(server, TIMED_OUT, "2pc", "vote", "/tx/none", "--site", "a", "--commit", "--timeout", "0")
+    refused(server, CONFLICT, "2pc", "coordinate", "/tx/4", "--sites", "a,b", "--data", "other")
+    refused(server, CONFLICT, "2pc", "vote", "/tx/4", "--site", "c", "--commit")
     refused(server, USAGE, "2pc", "coordinate", "/tx/5", "--sites", "a,decision")
+    refused(server, USAGE, "2pc", "coordinate", "/tx/5", "--sites", "a,a")
+
+
+def test_a_site_that_is_late_aborts_for_all(server):
+    with started(server, "2pc", "coordinate", "/tx/late", "--sites", "a,b") as coordinator:
+        refused(server, ABORTED, "2pc", "vote", "/tx/late", "--site", "a", "--timeout", "0.1", "--", "sleep", "3600")
+        equal((coordinator.communicate(timeout=LIMIT_S)[0], coordinator.returncode), ("abort\n", ABORTED))
 
 
 def test_sites_do_not_depend_on_their_coordinator(server):

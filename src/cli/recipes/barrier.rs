@@ -1,6 +1,7 @@
 //! `corral barrier`: processes that begin and end a piece of work together, or wait until a znode is gone.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use corral_client::{CreateMode, Error, ErrorCode, Write, watcher};
@@ -12,8 +13,7 @@ use crate::cli::recipes::examples::{BARRIER_ENTER, BARRIER_LEAVE, BARRIER_WAIT};
 use crate::cli::recipes::session::{self, Limit, Session, creation, unique};
 use crate::exit::{ExitCode, Fault};
 
-/// Is there while members are in the barrier. It goes with the session of its creator, so a barrier of dead members can be
-/// used again.
+/// Is there while members are in the barrier. The first member of the next round removes it if all members have died.
 const READY: &str = "ready";
 
 /// Sub-commands of `corral barrier`.
@@ -78,10 +78,10 @@ pub(crate) struct Waiting {
 pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
     let done = match command {
         Command::Enter(arguments) => return enter(arguments),
-        Command::Leave(Waiting { single, limit }) => in_session(single, Some(limit), empty),
+        Command::Leave(Waiting { single, limit }) => in_session(single, limit.timeout, empty),
         Command::Set(single) => in_session(single, None, async |session, path| {
             if path::has_parent(path) {
-                session.make(path::parent(path)).await?;
+                session.make_as(path::parent(path), CreateMode::Persistent).await?;
             }
             let creation = creation(None, CreateMode::Persistent);
             match session.retry(|client| client.create(path, &creation)).await {
@@ -90,7 +90,7 @@ pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
             }
         }),
         Command::Remove(single) => in_session(single, None, delete),
-        Command::Wait(Waiting { single, limit }) => in_session(single, Some(limit), async |session, path| {
+        Command::Wait(Waiting { single, limit }) => in_session(single, limit.timeout, async |session, path| {
             while session.stat(path).await.map_err(|error| failed(path, &error))?.is_some() {
                 session.change_of(path).await?;
             }
@@ -102,7 +102,7 @@ pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
 
 fn in_session(
     Single { connection, path }: &Single,
-    limit: Option<&Limit>,
+    limit: Option<Duration>,
     work: impl AsyncFnOnce(&Session, &str) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     session::run(connection, limit, path, async |session, stops| session.within(stops, work(session, path)).await)
@@ -110,9 +110,10 @@ fn in_session(
 
 fn enter(arguments: &Enter) -> Result<u8, Fault> {
     let Enter { single: Single { connection, path }, members, limit, holding, command } = arguments;
-    session::run(connection, Some(limit), path, async |session, stops| {
+    session::run(connection, limit.timeout, path, async |session, stops| {
         let count = usize::try_from(*members).unwrap_or(usize::MAX);
         let member = session.within(stops, Member::enter(session, path, count, &holding.id())).await?;
+        session.lift_limit();
         let mut code = ExitCode::Ok.number();
         if !command.is_empty() {
             code = hold(session, stops, path, &member.place, holding.on_lost, command).await?;
@@ -148,13 +149,16 @@ impl Member {
         let is_ready = session.retry(|client| client.exists(&ready, Some(&watcher))).await.map_err(fault)?.is_some();
         if !is_ready {
             if members(session, path).await?.len() >= count {
-                let creation = creation(None, CreateMode::Ephemeral);
+                let creation = creation(None, CreateMode::Persistent);
                 match session.retry(|client| client.create(&ready, &creation)).await {
                     Ok(_) | Err(Error { code: ErrorCode::NodeExists, .. }) => {}
                     Err(error) => return Err(failed(&ready, &error)),
                 }
             } else {
-                session.wait(path, events.next()).await?;
+                tokio::select! {
+                    waited = session.wait(path, events.next()) => drop(waited?),
+                    fault = session.gone(&own) => return Err(fault),
+                }
             }
         }
         let all = members(session, path).await?;

@@ -3,8 +3,8 @@
 //! The main thread, in a runtime of tokio. The kernel kills the command when this thread ends.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
-use std::io::IsTerminal as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{self, Stdio};
 
@@ -63,27 +63,23 @@ impl Place {
     }
 }
 
-/// Arguments of the hidden sub-command that becomes the command.
-#[derive(Args)]
-pub(crate) struct Arguments {
-    /// Process of the recipe
-    parent: i32,
-    /// The command
-    #[arg(required = true, last = true)]
-    command: Vec<OsString>,
-}
+/// The first argument of a process that becomes the command. The number of the recipe's process follows.
+const BELOW: &str = "run-below";
 
-/// Becomes the command, which the kernel kills when its parent ends.
+/// Becomes the command, which the kernel kills when its parent ends, if the process was started for that.
 ///
 /// # Errors
 /// If the command cannot be executed.
-pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
+pub(in crate::cli) fn become_command(given: &[OsString]) -> Result<(), Fault> {
+    let [_, below, parent, program, words @ ..] = given else { return Ok(()) };
+    if below != BELOW {
+        return Ok(());
+    }
     let failed = |error| Fault::new(ExitCode::Internal, format!("no signal at the end of the parent: {error}"));
     set_pdeathsig(Signal::SIGKILL).map_err(failed)?;
-    if getppid() != Pid::from_raw(arguments.parent) {
+    if *parent != *getppid().to_string() {
         return Err(Fault::new(ExitCode::SessionLost, "the recipe ended before its command began"));
     }
-    let Some((program, words)) = arguments.command.split_first() else { return Ok(ExitCode::Ok.number()) };
     let error = process::Command::new(program).args(words).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { ExitCode::UnknownVerb } else { ExitCode::NotExecutable };
     Err(Fault::new(code, format!("{}: {error}", program.display())))
@@ -92,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
 /// A running command.
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// Without a terminal its process group is its own, and signals go to all in it.
+    /// Without a controlling terminal its process group is its own, and signals go to all in it.
     has_group: bool,
 }
 
@@ -107,8 +103,8 @@ impl Child {
         input: Option<Vec<u8>>,
     ) -> Result<Child, Fault> {
         let mut child = tokio::process::Command::new("/proc/self/exe");
-        child.arg("run-below").arg(process::id().to_string()).arg("--").args(command).envs(environment.iter().copied());
-        let has_group = !io::stdin().is_terminal();
+        child.arg(BELOW).arg(process::id().to_string()).args(command).envs(environment.iter().copied());
+        let has_group = File::open("/dev/tty").is_err();
         if has_group {
             child.process_group(0);
         }
@@ -151,7 +147,7 @@ impl Child {
                 tokio::select! {
                     biased;
                     code = self.wait() => return code,
-                    signal = stops.next() => self.forward(signal),
+                    signal = stops.any() => self.forward(signal),
                     fault = &mut kept => break fault,
                 }
             }
@@ -174,13 +170,13 @@ impl Child {
                     code?;
                     return Err(Fault { sentence: format!("{}; {told}", fault.sentence), ..fault });
                 }
-                signal = stops.next() => self.forward(signal),
+                signal = stops.any() => self.forward(signal),
             }
         }
     }
 
     /// A terminal sends SIGINT to the command by itself.
-    fn forward(&self, signal: Signal) {
+    pub(super) fn forward(&self, signal: Signal) {
         if self.has_group || signal != Signal::SIGINT {
             self.send(signal);
         }
@@ -190,6 +186,10 @@ impl Child {
         // Without a number it has ended. It may also have ended meanwhile.
         let Some(pid) = self.process.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw) else { return };
         let _ = if self.has_group { killpg(pid, signal) } else { kill(pid, signal) };
+        if signal == Signal::SIGKILL {
+            // It may have left its group.
+            let _ = kill(pid, signal);
+        }
     }
 }
 

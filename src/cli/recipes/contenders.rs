@@ -23,6 +23,8 @@ const KAZOO_READER: &str = "__rlock__";
 
 const EXCLUSIVE: [&str; 4] = [MUTEX, LATCH, WRITER, KAZOO];
 const ALL: [&str; 6] = [MUTEX, LATCH, WRITER, KAZOO, READER, KAZOO_READER];
+/// Of a holder's name, as it is shown.
+const ID_CHARS_MAX: usize = 80;
 /// Digits of a sequence number at least.
 const DIGITS_MIN: usize = 10;
 
@@ -130,11 +132,15 @@ impl<'a> Contender<'a> {
             let (number_of_own, own) = own.ok_or_else(gone)?;
             let in_front = names.iter().filter(|name| !self.is_own(name));
             let in_front = in_front.filter_map(|name| Some((number(name, self.role.respects())?, name)));
-            let Some((_, before)) = in_front.filter(|(number, _)| *number < number_of_own).max() else {
+            let in_front = in_front.filter(|(number, _)| *number < number_of_own);
+            let Some((_, before)) = in_front.clone().max() else {
                 break path::child(path, own);
             };
             match self.session.change_of(&path::child(path, before)).await {
-                Err(late) if late.code == ExitCode::TimedOut => return Err(self.late(&names).await),
+                Err(late) if late.code == ExitCode::TimedOut => {
+                    let holder = in_front.min().map_or(before, |(_, name)| name);
+                    return Err(self.late(&path::child(path, holder)).await);
+                }
                 done => done?,
             }
         };
@@ -143,11 +149,10 @@ impl<'a> Contender<'a> {
     }
 
     /// The fault that names the holder.
-    async fn late(&self, names: &[String]) -> Fault {
-        let holder = path::child(self.path, first(names).unwrap_or_default());
-        let id = self.session.retry(|client| client.get_data(&holder, None)).await;
+    async fn late(&self, holder: &str) -> Fault {
+        let id = self.session.retry(|client| client.get_data(holder, None)).await;
         let id = id.ok().and_then(|(id, _)| id).unwrap_or_default();
-        let id = plain(&String::from_utf8_lossy(&id));
+        let id: String = plain(&String::from_utf8_lossy(&id)).chars().take(ID_CHARS_MAX).collect();
         let sentence = format!("{}: held by {id:?}, znode {holder}; the time given with --timeout passed", self.path);
         Fault::new(ExitCode::TimedOut, sentence)
     }

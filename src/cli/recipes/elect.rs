@@ -8,9 +8,10 @@ use corral_core::path;
 use serde_json::json;
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::output::{plain, print};
+use crate::cli::output::plain;
 use crate::cli::recipes::child::Holding;
 use crate::cli::recipes::contenders::{Role, first};
+use crate::cli::recipes::item::write;
 use crate::cli::recipes::lock::protect;
 use crate::cli::recipes::session::{Limit, Session, run_on};
 use crate::exit::Fault;
@@ -25,6 +26,9 @@ pub(crate) struct Arguments {
     /// Do not take part. Print a line for the leader and each later one
     #[arg(long, conflicts_with_all = ["command", "timeout", "id", "on_lost"])]
     observe: bool,
+    /// Print the present leader, and end
+    #[arg(long, requires = "observe")]
+    once: bool,
     /// Print JSON lines instead of text
     #[arg(long, requires = "observe")]
     json: bool,
@@ -51,8 +55,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         loop {
             let (leader, changed) = leader(session, path).await?;
             if shown.as_ref() != Some(&leader) {
-                print(&line(leader.as_ref(), arguments.json))?;
+                write(line(leader.as_ref(), arguments.json).into_bytes()).await?;
                 shown = Some(leader);
+            }
+            if arguments.once {
+                return Ok(());
             }
             changed.await;
         }

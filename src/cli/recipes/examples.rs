@@ -17,7 +17,7 @@ Examples:
   corral elect /services/db/leader -- ./primary.sh              run as leader
   corral elect /services/db/leader --id db-1 -- ./primary.sh    with a name that observers see
   corral elect /services/db/leader --observe                    print the leader, and each later one
-  corral elect /services/db/leader --observe --json             as JSON lines";
+  corral elect /services/db/leader --observe --once --json      only the present one, as JSON";
 
 pub(in crate::cli) const SEMAPHORE: &str = "\
 Examples:
@@ -93,7 +93,7 @@ Examples:
 
 pub(super) const GROUP_WATCH: &str = "\
 Examples:
-  corral group watch /services/web                              `joined NAME` and `left NAME`
+  corral group watch /services/web                              `joined NAME DATA`, `left NAME DATA`
   corral group watch /services/web --json
   corral group watch /services/web | ./update-proxy.sh";
 

@@ -13,12 +13,16 @@ use crate::cli::client::{Connection, failed};
 use crate::cli::output::{in_session_runtime, plain, print};
 use crate::cli::recipes::child::{Child, OnLost};
 use crate::cli::recipes::examples::{GROUP_JOIN, GROUP_LIST, GROUP_WATCH};
+use crate::cli::recipes::item::write;
 use crate::cli::recipes::session::{
-    self, Current, Session, check, creation, interruptible, note, own_id, renewed, run_on, unique, until_stopped,
+    self, Current, Session, check, creation, interruptible, is_of_connection, note, own_id, renewed, run_on, unique,
+    until_stopped,
 };
 use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
+/// Requests for members that are sent at once.
+const IN_FLIGHT_MAX: usize = 256;
 /// How kazoo's names end.
 const PARTY: &str = "__party__";
 
@@ -87,7 +91,7 @@ pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
         Command::Join(arguments) => join(arguments),
         Command::List(Group { connection, path, json }) => {
             session::run(connection, None, path, async |session, stops| {
-                let members = session.within(stops, members(session, path, Members::new())).await?;
+                let members = session.within(stops, members(session, path)).await?;
                 let mut members: Vec<&Member> = members.values().collect();
                 members.sort_by(|one, other| one.id.cmp(&other.id));
                 members.into_iter().try_for_each(|member| print(&member.line(*json)))?;
@@ -98,16 +102,17 @@ pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
     }
 }
 
-#[derive(Clone)]
 struct Member {
     id: String,
     data: String,
     session: i64,
+    /// The zxid that created the znode.
+    joined: i64,
 }
 
 impl Member {
     fn line(&self, as_json: bool) -> String {
-        let Member { id, data, session } = self;
+        let Member { id, data, session, .. } = self;
         match (as_json, data.as_str()) {
             (true, _) => format!("{}\n", json!({"id": id, "data": data, "session": format!("{session:#x}")})),
             (false, "") => format!("{}\n", plain(id)),
@@ -118,28 +123,32 @@ impl Member {
 
 type Members = BTreeMap<String, Member>;
 
-/// By name of the znode. Known members are not read again. Members that leave meanwhile are left out.
-async fn members(session: &Session, path: &str, mut known: Members) -> Result<Members, Fault> {
+/// By name of the znode. Members that leave meanwhile are left out.
+async fn members(session: &Session, path: &str) -> Result<Members, Fault> {
     let names = match session.retry(|client| client.get_children(path, None)).await {
         Ok((names, _)) => names,
         Err(Error { code: ErrorCode::NoNode, .. }) => Vec::new(),
         Err(error) => return Err(failed(path, &error)),
     };
     let mut members = BTreeMap::new();
-    for name in names {
-        if let Some(member) = known.remove(&name) {
-            members.insert(name, member);
-            continue;
-        }
-        let znode = path::child(path, &name);
-        match session.retry(|client| client.get_data(&znode, None)).await {
-            Ok((data, stat)) => {
-                let data = String::from_utf8_lossy(&data.unwrap_or_default()).into_owned();
-                let (id, data) = if name.ends_with(PARTY) { (data, String::new()) } else { (name.clone(), data) };
-                members.insert(name, Member { id, data, session: stat.ephemeral_owner });
+    for names in names.chunks(IN_FLIGHT_MAX) {
+        let asked = names.iter().map(|name| (name, path::child(path, name)));
+        let asked: Vec<_> = asked.map(|(name, znode)| (name, session.client.get_data(&znode, None), znode)).collect();
+        for (name, answer, znode) in asked {
+            let found = match answer.await {
+                Err(error) if is_of_connection(&error) => session.retry(|client| client.get_data(&znode, None)).await,
+                found => found,
+            };
+            match found {
+                Ok((data, stat)) => {
+                    let data = String::from_utf8_lossy(&data.unwrap_or_default()).into_owned();
+                    let (id, data) = if name.ends_with(PARTY) { (data, String::new()) } else { (name.clone(), data) };
+                    let member = Member { id, data, session: stat.ephemeral_owner, joined: stat.czxid };
+                    members.insert(name.clone(), member);
+                }
+                Err(Error { code: ErrorCode::NoNode, .. }) => {}
+                Err(error) => return Err(failed(&znode, &error)),
             }
-            Err(Error { code: ErrorCode::NoNode, .. }) => {}
-            Err(error) => return Err(failed(&znode, &error)),
         }
     }
     Ok(members)
@@ -150,6 +159,9 @@ fn watch(group: &Group) -> Result<u8, Fault> {
     let line = |change: &str, member: &Member| {
         let text = member.line(*json);
         if *json { format!("{{\"event\":\"{change}\",{}", &text[1..]) } else { format!("{change} {text}") }
+    };
+    let is_in = |members: &Members, name: &str, member: &Member| {
+        members.get(name).is_some_and(|other| other.joined == member.joined)
     };
     let mut known = Members::new();
     run_on(connection, path, async |session| {
@@ -166,12 +178,12 @@ fn watch(group: &Group) -> Result<u8, Fault> {
                 }
                 Err(error) => return Err(fault(error)),
             }
-            let now = members(session, path, known.clone()).await?;
-            for (_, member) in known.iter().filter(|(name, _)| !now.contains_key(*name)) {
-                print(&line("left", member))?;
+            let now = members(session, path).await?;
+            for (_, member) in known.iter().filter(|(name, member)| !is_in(&now, name, member)) {
+                write(line("left", member).into_bytes()).await?;
             }
-            for (_, member) in now.iter().filter(|(name, _)| !known.contains_key(*name)) {
-                print(&line("joined", member))?;
+            for (_, member) in now.iter().filter(|(name, member)| !is_in(&known, name, member)) {
+                write(line("joined", member).into_bytes()).await?;
             }
             known = now;
             events.next().await;

@@ -2,29 +2,27 @@
 
 use std::io::{self, BufRead as _, Read as _, Write as _};
 
+use tokio::task::spawn_blocking;
+
 use crate::exit::{ExitCode, Fault};
 
-/// Of one value. Servers take requests of 1 MiB.
-const BYTES_MAX: u64 = 4 << 20;
+/// Of one value. Servers take requests below 1 MiB, unless they are configured otherwise.
+const BYTES_MAX: u64 = (1 << 20) - (4 << 10);
 
-/// Standard input to its end.
+/// Standard input to its end. A thread waits for it, so that signals end the wait.
 ///
 /// # Errors
-/// If it cannot be read, or is longer than 4 MiB.
-pub(super) fn read_all() -> Result<Vec<u8>, Fault> {
-    let mut all = Vec::new();
-    let read = io::stdin().lock().take(BYTES_MAX).read_to_end(&mut all);
-    checked(read, all)
+/// If it cannot be read, or is longer than 1,044,480 bytes.
+pub(super) async fn read_all() -> Result<Vec<u8>, Fault> {
+    read(|mut input, all| input.read_to_end(all)).await
 }
 
 /// The next line of standard input without its end, or `None` at the end.
 ///
 /// # Errors
 /// As [`read_all`].
-pub(super) fn read_line() -> Result<Option<Vec<u8>>, Fault> {
-    let mut line = Vec::new();
-    let read = io::stdin().lock().take(BYTES_MAX).read_until(b'\n', &mut line);
-    let mut line = checked(read, line)?;
+pub(super) async fn read_line() -> Result<Option<Vec<u8>>, Fault> {
+    let mut line = read(|mut input, line| input.read_until(b'\n', line)).await?;
     if line.is_empty() {
         return Ok(None);
     }
@@ -34,26 +32,40 @@ pub(super) fn read_line() -> Result<Option<Vec<u8>>, Fault> {
     Ok(Some(line))
 }
 
-fn checked(read: io::Result<usize>, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
+async fn read(
+    how: impl FnOnce(io::Take<io::StdinLock<'static>>, &mut Vec<u8>) -> io::Result<usize> + Send + 'static,
+) -> Result<Vec<u8>, Fault> {
     let wrong = |reason: String| Fault::new(ExitCode::Usage, format!("standard input: {reason}"));
-    read.map_err(|error| wrong(error.to_string()))?;
-    if bytes.len() as u64 == BYTES_MAX { Err(wrong("a value is longer than 4 MiB".to_owned())) } else { Ok(bytes) }
+    let read = spawn_blocking(move || {
+        let mut bytes = Vec::new();
+        how(io::stdin().lock().take(BYTES_MAX), &mut bytes).map(|_| bytes)
+    });
+    let bytes = read.await.map_err(io::Error::from).flatten().map_err(|error| wrong(error.to_string()))?;
+    if bytes.len() as u64 == BYTES_MAX {
+        Err(wrong("a value is longer than 1,044,480 bytes".to_owned()))
+    } else {
+        Ok(bytes)
+    }
 }
 
-/// Writes a value and a line end.
+/// Writes a value and a line end. A thread waits for the reader.
 ///
 /// # Errors
 /// Also if the reader has closed the pipe.
-pub(super) fn show(value: &[u8]) -> Result<(), Fault> {
-    write(&[value, b"\n"].concat())
+pub(super) async fn show(mut value: Vec<u8>) -> Result<(), Fault> {
+    value.push(b'\n');
+    write(value).await
 }
 
 /// Writes a value as it is.
 ///
 /// # Errors
 /// As [`show`].
-pub(super) fn write(value: &[u8]) -> Result<(), Fault> {
-    let mut out = io::stdout().lock();
+pub(super) async fn write(value: Vec<u8>) -> Result<(), Fault> {
     let failed = |error| Fault::new(ExitCode::Internal, format!("standard output cannot be written: {error}"));
-    out.write_all(value).and_then(|()| out.flush()).map_err(failed)
+    let written = spawn_blocking(move || {
+        let mut out = io::stdout().lock();
+        out.write_all(&value).and_then(|()| out.flush())
+    });
+    written.await.map_err(io::Error::from).flatten().map_err(failed)
 }

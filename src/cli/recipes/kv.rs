@@ -10,11 +10,12 @@ use corral_core::path;
 use serde_json::{Value, json};
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::output::print;
+use crate::cli::output::{in_session_runtime, print};
 use crate::cli::recipes::child::Child;
 use crate::cli::recipes::examples::{KV_GET, KV_SET, KV_WATCH};
 use crate::cli::recipes::item::{read_all, show, write};
-use crate::cli::recipes::session::{self, Session, creation, note, run_on};
+use crate::cli::recipes::session::{self, Current, Session, creation, note, renewed, run_on, stopped};
+use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
 /// Sub-commands of `corral kv`.
@@ -26,7 +27,7 @@ pub(crate) enum Command {
     /// Set a value, and create its znode and those above it if they are missing
     #[command(after_help = KV_SET)]
     Set(Set),
-    /// Print a value and each later one, or give them to a command
+    /// Print a value, and the newest one after each change, or give them to a command
     #[command(after_help = KV_WATCH)]
     Watch(Watch),
 }
@@ -70,7 +71,7 @@ pub(crate) struct Watch {
     /// Print JSON lines with version and zxid
     #[arg(long)]
     json: bool,
-    /// Gets each value as standard input. CORRAL_EVENT says whether the znode is `present` or `missing`
+    /// Gets the value as standard input, and CORRAL_ZXID. Values that come while it runs are left out, but for the last one
     #[arg(value_name = "COMMAND", last = true, conflicts_with = "json")]
     command: Vec<OsString>,
 }
@@ -91,16 +92,22 @@ pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
                 let (value, stat) = session.within(stops, get).await?;
                 let value = value.unwrap_or_default();
                 match (raw, json) {
-                    (true, _) => write(&value),
+                    (true, _) => write(value).await,
                     (_, true) => print(&format!("{}\n", record(path, Some((&value, &stat))))),
-                    _ => show(&value),
+                    _ => show(value).await,
                 }
             })
         }
         Command::Set(Set { connection, path, value, version }) => {
             session::run(connection, None, path, async |session, stops| {
-                let value = value.clone().map_or_else(read_all, |value| Ok(value.into_bytes()))?;
-                session.within(stops, set(session, path, &value, *version)).await
+                let set = async {
+                    let value = match value {
+                        Some(value) => value.clone().into_bytes(),
+                        None => read_all().await?,
+                    };
+                    set(session, path, &value, *version).await
+                };
+                session.within(stops, set).await
             })
         }
     };
@@ -137,7 +144,7 @@ async fn set(session: &Session, path: &str, value: &[u8], version: Option<i32>) 
         match done {
             Ok(()) => return Ok(()),
             Err(Error { code: ErrorCode::NoNode, .. }) if path::has_parent(path) && known.is_none() => {
-                session.make(path::parent(path)).await?;
+                session.make_as(path::parent(path), CreateMode::Persistent).await?;
             }
             Err(Error { code: ErrorCode::BadVersion | ErrorCode::NodeExists | ErrorCode::NoNode, .. })
                 if version.is_none() => {}
@@ -163,47 +170,115 @@ async fn set(session: &Session, path: &str, value: &[u8], version: Option<i32>) 
 
 fn watch(arguments: &Watch) -> Result<u8, Fault> {
     let Watch { connection, path, json, command } = arguments;
-    let mut shown = None;
-    run_on(connection, path, async |session| {
-        loop {
-            let (watcher, mut events) = watcher();
-            let found = match session.retry(|client| client.get_data(path, Some(&watcher))).await {
-                Ok((value, stat)) => Some((value.unwrap_or_default(), stat)),
-                Err(Error { code: ErrorCode::NoNode, .. }) => {
-                    let stat = session.retry(|client| client.exists(path, Some(&watcher))).await;
-                    if stat.map_err(|error| failed(path, &error))?.is_some() {
-                        continue;
-                    }
-                    None
+    if command.is_empty() {
+        return run_on(connection, path, async |session| {
+            let mut shown = None;
+            follow(session, path, &mut shown, async |found| match found {
+                found if *json => {
+                    let found = found.as_ref().map(|(value, stat)| (value.as_slice(), stat));
+                    show(record(path, found).to_string().into_bytes()).await
                 }
-                Err(error) => return Err(failed(path, &error)),
-            };
-            let zxid = found.as_ref().map(|(_, stat)| stat.mzxid);
-            if shown != Some(zxid) {
-                shown = Some(zxid);
-                match &found {
-                    found if *json => {
-                        let found = found.as_ref().map(|(value, stat)| (value.as_slice(), stat));
-                        print(&format!("{}\n", record(path, found)))?;
+                Some((value, _)) => show(value).await,
+                None => missing(path),
+            })
+            .await
+        });
+    }
+    session::check(path)?;
+    in_session_runtime(async {
+        let (mut stops, current, mut shown) = (Stops::new()?, Current::default(), None);
+        let (newest, mut values) = tokio::sync::watch::channel(None);
+        let result = {
+            let followed = renewed(connection, &current, async |session| {
+                follow(session, path, &mut shown, async |found| match found {
+                    Some(found) => {
+                        newest.send_replace(Some(found));
+                        Ok(())
                     }
-                    found if !command.is_empty() => execute(command, path, found.as_ref()).await?,
-                    Some((value, _)) => show(value)?,
-                    None => note(&format!("{path}: no such znode")),
-                }
+                    None => missing(path),
+                })
+                .await
+            });
+            tokio::select! {
+                biased;
+                result = followed => result.map(|()| ExitCode::Ok.number()),
+                result = run_each(&mut stops, path, command, &mut values) => result,
             }
-            events.next().await;
-        }
+        };
+        current.close().await;
+        result
     })
 }
 
-async fn execute(command: &[OsString], path: &str, found: Option<&(Vec<u8>, Stat)>) -> Result<(), Fault> {
-    let zxid = found.map(|(_, stat)| format!("{:#x}", stat.mzxid)).unwrap_or_default();
-    let event = if found.is_some() { "present" } else { "missing" };
-    let environment = [("CORRAL_PATH", path), ("CORRAL_EVENT", event), ("CORRAL_ZXID", &zxid)];
-    let input = found.map(|(value, _)| value.clone()).unwrap_or_default();
-    let code = Child::start(command, &environment, Some(input))?.wait().await?;
-    if code != ExitCode::Ok.number() {
-        note(&format!("{path}: the command ended with {code}"));
-    }
+type Found = (Vec<u8>, Stat);
+
+fn missing(path: &str) -> Result<(), Fault> {
+    note(&format!("{path}: no such znode"));
     Ok(())
+}
+
+/// Gives the value and each change of it to `take`. `shown` is the zxid of the last one.
+async fn follow(
+    session: &Session,
+    path: &str,
+    shown: &mut Option<Option<i64>>,
+    mut take: impl AsyncFnMut(Option<Found>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    loop {
+        let (watcher, mut events) = watcher();
+        let found = match session.retry(|client| client.get_data(path, Some(&watcher))).await {
+            Ok((value, stat)) => Some((value.unwrap_or_default(), stat)),
+            Err(Error { code: ErrorCode::NoNode, .. }) => {
+                let stat = session.retry(|client| client.exists(path, Some(&watcher))).await;
+                if stat.map_err(|error| failed(path, &error))?.is_some() {
+                    continue;
+                }
+                None
+            }
+            Err(error) => return Err(failed(path, &error)),
+        };
+        let zxid = found.as_ref().map(|(_, stat)| stat.mzxid);
+        if *shown != Some(zxid) {
+            *shown = Some(zxid);
+            take(found).await?;
+        }
+        events.next().await;
+    }
+}
+
+/// Runs the command for the newest value, again and again. A signal goes to it, and ends this after it.
+async fn run_each(
+    stops: &mut Stops,
+    path: &str,
+    command: &[OsString],
+    values: &mut tokio::sync::watch::Receiver<Option<Found>>,
+) -> Result<u8, Fault> {
+    loop {
+        let next = async { values.changed().await.map_err(|_| Fault::new(ExitCode::SessionLost, "no session")) };
+        tokio::select! {
+            biased;
+            changed = next => changed?,
+            signal = stops.next() => return stopped(signal),
+        }
+        let Some((value, stat)) = values.borrow_and_update().clone() else { continue };
+        let zxid = format!("{:#x}", stat.mzxid);
+        let mut child = Child::start(command, &[("CORRAL_PATH", path), ("CORRAL_ZXID", &zxid)], Some(value))?;
+        let mut last = None;
+        let code = loop {
+            tokio::select! {
+                biased;
+                code = child.wait() => break code?,
+                signal = stops.next() => {
+                    child.forward(signal);
+                    last = Some(signal);
+                }
+            }
+        };
+        if let Some(signal) = last {
+            return stopped(signal);
+        }
+        if code != ExitCode::Ok.number() {
+            note(&format!("{path}: the command ended with {code}"));
+        }
+    }
 }

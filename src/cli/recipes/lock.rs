@@ -51,7 +51,7 @@ pub(super) fn protect(
     holding: &Holding,
     command: &[OsString],
 ) -> Result<u8, Fault> {
-    session::run(connection, Some(limit), path, async |session, stops| {
+    session::run(connection, limit.timeout, path, async |session, stops| {
         let enter = async {
             let contender = Contender::enter(session, path, role, &holding.id()).await?;
             let place = contender.turn().await?;
@@ -60,7 +60,7 @@ pub(super) fn protect(
         let (contender, place) = session.within(stops, enter).await?;
         let code = hold(session, stops, path, &place, holding.on_lost, command).await?;
         // If that fails, the session's end removes the znodes.
-        let _ = session.while_kept(async { Ok(contender.leave().await) }).await;
+        let _ = session.within(stops, async { Ok(contender.leave().await) }).await;
         Ok(code)
     })
 }

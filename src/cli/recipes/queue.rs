@@ -3,11 +3,14 @@
 //! An item is a znode below `entries`. A taker marks it by an ephemeral znode of the same name below `taken`, and removes both
 //! when the item is dealt with.
 
+use std::cell::Cell;
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use corral_client::{CreateMode, Error, ErrorCode, Write, watcher};
 use corral_core::path;
+use tokio::time::timeout;
 
 use crate::cli::client::{Connection, failed};
 use crate::cli::output::print;
@@ -21,6 +24,8 @@ use crate::exit::{ExitCode, Fault};
 /// Items of one transaction at most.
 const BATCH_MAX: usize = 100;
 const BATCH_BYTES_MAX: usize = 256 << 10;
+/// Lines do not wait longer for others.
+const IDLE: Duration = Duration::from_millis(50);
 
 /// Sub-commands of `corral queue`.
 #[derive(Subcommand)]
@@ -131,7 +136,7 @@ async fn peek(session: &Session, path: &str) -> Result<(), Fault> {
     for name in names(session, &entries).await? {
         let entry = path::child(&entries, &name);
         match session.retry(|client| client.get_data(&entry, None)).await {
-            Ok((data, _)) => return show(&data.unwrap_or_default()),
+            Ok((data, _)) => return show(data.unwrap_or_default()).await,
             Err(Error { code: ErrorCode::NoNode, .. }) => {}
             Err(error) => return Err(failed(&entry, &error)),
         }
@@ -142,17 +147,26 @@ async fn peek(session: &Session, path: &str) -> Result<(), Fault> {
 fn put(arguments: &Put) -> Result<(), Fault> {
     let Put { queue: Queue { connection, path }, data, priority, lines } = arguments;
     session::run(connection, None, path, async |session, stops| {
+        let count = Cell::new(0);
         let put = async {
-            let mut batches = Batches { session, paths: Paths::of(path), priority: *priority, count: 0 };
+            let mut batches = Batches { session, paths: Paths::of(path), priority: *priority, count: &count };
             if let Some(data) = data {
                 return batches.put(&[data.clone().into_bytes()]).await;
             }
             if !lines {
-                return batches.put(&[read_all()?]).await;
+                return batches.put(&[read_all().await?]).await;
             }
-            let mut batch: Vec<Vec<u8>> = Vec::new();
+            let (mut batch, mut next): (Vec<Vec<u8>>, _) = (Vec::new(), Box::pin(read_line()));
             loop {
-                let line = read_line()?;
+                let line = match timeout(if batch.is_empty() { Duration::MAX } else { IDLE }, &mut next).await {
+                    Ok(line) => line?,
+                    Err(_) => {
+                        batches.put(&batch).await?;
+                        batch.clear();
+                        continue;
+                    }
+                };
+                next = Box::pin(read_line());
                 let is_last = line.is_none();
                 let line = line.unwrap_or_default();
                 let bytes: usize = batch.iter().map(Vec::len).sum();
@@ -166,7 +180,9 @@ fn put(arguments: &Put) -> Result<(), Fault> {
                 batch.push(line);
             }
         };
-        session.within(stops, put).await
+        let told =
+            |fault: Fault| Fault { sentence: format!("{}; items added: {}", fault.sentence, count.get()), ..fault };
+        session.within(stops, put).await.map_err(told)
     })
 }
 
@@ -174,7 +190,7 @@ struct Batches<'a> {
     session: &'a Session,
     paths: Paths,
     priority: u16,
-    count: u64,
+    count: &'a Cell<usize>,
 }
 
 impl Batches<'_> {
@@ -197,27 +213,27 @@ impl Batches<'_> {
                     self.session.make_as(entries, CreateMode::Persistent).await?;
                     self.session.make(puts).await?;
                 }
-                Err(error) => {
-                    let fault = failed(entries, &error);
-                    return Err(Fault {
-                        sentence: format!("{}; items added before: {}", fault.sentence, self.count),
-                        ..fault
-                    });
-                }
+                Err(error) => return Err(failed(entries, &error)),
             }
         }
-        self.count += items.len() as u64;
+        self.count.set(self.count.get() + items.len());
         Ok(())
     }
 }
 
 fn take(arguments: &Take) -> Result<u8, Fault> {
     let Take { queue: Queue { connection, path }, limit, holding, command } = arguments;
-    session::run(connection, Some(limit), path, async |session, stops| {
+    session::run(connection, limit.timeout, path, async |session, stops| {
         let paths = Paths::of(path);
-        let taken = session.within(stops, wait(session, &paths, &holding.id())).await?;
+        let late = |fault: Fault| match fault.code {
+            ExitCode::TimedOut => {
+                Fault { sentence: format!("{path}: no item came; the time given with --timeout passed"), ..fault }
+            }
+            _ => fault,
+        };
+        let taken = session.within(stops, wait(session, &paths, &holding.id())).await.map_err(late)?;
         if command.is_empty() {
-            session.while_kept(async { show(&taken.data) }).await?;
+            session.within(stops, show(taken.data)).await?;
         } else {
             let token = taken.place.token.to_string();
             let mut child = Child::start(command, &taken.place.environment(path, &token), Some(taken.data))?;
@@ -226,13 +242,13 @@ fn take(arguments: &Take) -> Result<u8, Fault> {
             if code != ExitCode::Ok.number() {
                 // If that fails, the session's end frees the item.
                 let free = session.retry(|client| client.delete(&taken.mark, None));
-                let _ = session.while_kept(async { Ok(free.await) }).await;
+                let _ = session.within(stops, async { Ok(free.await) }).await;
                 return Ok(code);
             }
         }
         let both = [&taken.place.znode, &taken.mark].map(|path| Write::Delete { path, version: None });
         let is_done = async || Ok(session.stat(&taken.place.znode).await?.is_none());
-        let removed = session.while_kept(async { Ok(session.once(&both, is_done).await) }).await?;
+        let removed = session.within(stops, async { Ok(session.once(&both, is_done).await) }).await?;
         removed.map_err(|error| failed(&taken.place.znode, &error))?;
         Ok(ExitCode::Ok.number())
     })

@@ -49,12 +49,20 @@ enum Layout {
 /// If no lease can be had, or it is lost while the command runs.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
     let Arguments { connection, path, limit, holding, command, .. } = arguments;
-    session::run(connection, Some(limit), path, async |session, stops| {
-        let place = session.within(stops, lease(session, arguments, &holding.id())).await?;
+    session::run(connection, limit.timeout, path, async |session, stops| {
+        let late = |fault: Fault| match fault.code {
+            ExitCode::TimedOut => {
+                let sentence =
+                    format!("{path}: no lease is free, or others wait for one; the time given with --timeout passed");
+                Fault { sentence, ..fault }
+            }
+            _ => fault,
+        };
+        let place = session.within(stops, lease(session, arguments, &holding.id())).await.map_err(late)?;
         let code = hold(session, stops, path, &place, holding.on_lost, command).await?;
         // If that fails, the session's end removes the lease.
         let delete = session.retry(|client| client.delete(&place.znode, None));
-        let _ = session.while_kept(async { Ok(delete.await) }).await;
+        let _ = session.within(stops, async { Ok(delete.await) }).await;
         Ok(code)
     })
 }
@@ -118,7 +126,7 @@ async fn agree(session: &Session, path: &str, count: u32) -> Result<(), Fault> {
     let text = count.to_string();
     let creation = creation(Some(text.as_bytes()), CreateMode::Persistent);
     if path::has_parent(path) {
-        session.make(path::parent(path)).await?;
+        session.make_as(path::parent(path), CreateMode::Persistent).await?;
     }
     match session.retry(|client| client.create(path, &creation)).await {
         Ok(_) => return Ok(()),

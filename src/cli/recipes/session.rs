@@ -2,7 +2,7 @@
 //!
 //! The main thread, in a runtime of tokio. It does not know the recipes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use clap::Args;
@@ -17,15 +17,24 @@ use crate::cli::output::in_session_runtime;
 use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
+/// Connections that a request may outlive, with pauses between them.
+const ATTEMPTS_MAX: u32 = 12;
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// A limit for waits.
 #[derive(Args)]
 pub(super) struct Limit {
-    /// Wait for others at most as long, and then end with 19. 0 tries once
+    /// Wait for others at most as long, and then end with 19. 0 tries once. Also limits the wait for a server
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Parses a duration.
+///
+/// # Errors
+/// If the text is no number from 0 on.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok();
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
@@ -36,25 +45,24 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(super) struct Session {
     pub(super) client: Client,
     servers: String,
-    deadline: Option<Instant>,
+    deadline: Cell<Option<Instant>>,
 }
 
 /// Opens a session, gives it to `work`, and closes it.
 ///
 /// # Errors
-/// If a path or an option cannot be used, or no server answers within the session timeout. If a signal comes before that,
+/// If a path or an option cannot be used, or no server answers within `limit`, or without it within the session timeout. If a signal comes before that,
 /// or `work` fails.
 pub(super) fn run<T>(
     connection: &Connection,
-    limit: Option<&Limit>,
+    limit: Option<Duration>,
     path: &str,
     work: impl AsyncFnOnce(&Session, &mut Stops) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     check(path)?;
     in_session_runtime(async {
         let mut stops = Stops::new()?;
-        let deadline = limit.and_then(|limit| limit.timeout).and_then(|limit| Instant::now().checked_add(limit));
-        let session = interruptible(&mut stops, Session::open(connection, deadline)).await?;
+        let session = interruptible(&mut stops, Session::open(connection, limit)).await?;
         let result = work(&session, &mut stops).await;
         session.client.close().await;
         result
@@ -87,12 +95,19 @@ pub(super) async fn until_stopped(
     stops: &mut Stops,
     work: impl Future<Output = Result<(), Fault>>,
 ) -> Result<u8, Fault> {
-    let done = tokio::select! {
+    tokio::select! {
         biased;
-        result = work => result,
-        signal = stops.next() => if signal == Signal::SIGTERM { Ok(()) } else { Err(interrupted()) },
-    };
-    done.map(|()| ExitCode::Ok.number())
+        result = work => result.map(|()| ExitCode::Ok.number()),
+        signal = stops.next() => stopped(signal),
+    }
+}
+
+/// The end by a signal of a command that runs until then. SIGTERM is a good end.
+///
+/// # Errors
+/// At another signal.
+pub(super) fn stopped(signal: Signal) -> Result<u8, Fault> {
+    if signal == Signal::SIGTERM { Ok(ExitCode::Ok.number()) } else { Err(interrupted()) }
 }
 
 /// The client of the session that is open now.
@@ -158,7 +173,10 @@ pub(super) fn check(path: &str) -> Result<(), Fault> {
     if path::is_valid(path) && path != path::ROOT {
         return Ok(());
     }
-    Err(Fault::new(ExitCode::Usage, format!("{path:?} is no path below the root; give one such as /app/lock")))
+    Err(Fault::new(
+        ExitCode::Usage,
+        format!("{path:?} is no path below the root; give one such as /app/lock, without a slash at its end"),
+    ))
 }
 
 /// A name that no other process has. Its first digit is `f`, because Curator sorts foreign names by their text, and must put
@@ -187,12 +205,15 @@ pub(super) fn creation(data: Option<&[u8]>, mode: CreateMode) -> Creation<'_> {
 }
 
 impl Session {
-    async fn open(connection: &Connection, deadline: Option<Instant>) -> Result<Session, Fault> {
+    async fn open(connection: &Connection, limit: Option<Duration>) -> Result<Session, Fault> {
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let connector = connection.connector(connection.servers()?)?;
-        let limit = connector.timeout;
+        let limit = limit.unwrap_or(connector.timeout);
         let client = Client::start(connector);
         if let Err(error) = client.connected().await {
-            note(&format!("{}: {error}; trying for {} s", connection.server(), limit.as_secs()));
+            if error.code == ErrorCode::ConnectionLoss && !limit.is_zero() {
+                note(&format!("{}: {error}; trying for {} s", connection.server(), limit.as_secs_f64()));
+            }
             let mut status = client.status();
             let decided = status.wait_for(|status| !matches!(status, Status::Disconnected { .. }));
             let is_open = match tokio::time::timeout(limit, decided).await.as_ref().map(Result::as_deref) {
@@ -204,7 +225,7 @@ impl Session {
                 return Err(connection.unreachable(&error));
             }
         }
-        Ok(Session { client, servers: connection.server().to_owned(), deadline })
+        Ok(Session { client, servers: connection.server().to_owned(), deadline: Cell::new(deadline) })
     }
 
     async fn reopen(connection: &Connection) -> Result<Session, Fault> {
@@ -236,12 +257,21 @@ impl Session {
 
     async fn lost(&self) -> Fault {
         let error = self.client.lost().await;
+        if error.code == ErrorCode::AuthFailed {
+            let sentence = format!("{}: {error}; give --auth as SCHEME:CREDENTIALS", self.servers);
+            return Fault::new(ExitCode::NotPermitted, sentence);
+        }
         Fault::new(ExitCode::SessionLost, format!("{}: the session was lost: {error}", self.servers))
+    }
+
+    /// Waits are without a limit from here on.
+    pub(super) fn lift_limit(&self) {
+        self.deadline.set(None);
     }
 
     /// Waits for something that others do, at most until the time of `--timeout`.
     pub(super) async fn wait<T>(&self, path: &str, awaited: impl Future<Output = T>) -> Result<T, Fault> {
-        let Some(deadline) = self.deadline else { return Ok(awaited.await) };
+        let Some(deadline) = self.deadline.get() else { return Ok(awaited.await) };
         let late = |_| Fault::new(ExitCode::TimedOut, format!("{path}: the time given with --timeout passed"));
         timeout_at(deadline, awaited).await.map_err(late)
     }
@@ -251,9 +281,10 @@ impl Session {
     /// # Errors
     /// Of the server, or if the session has ended.
     pub(super) async fn retry<T>(&self, request: impl Fn(&Client) -> Reply<T>) -> Result<T, Error> {
+        let mut attempts = 0;
         loop {
             match request(&self.client).await {
-                Err(error) if is_of_connection(&error) => self.reconnected().await?,
+                Err(error) if is_of_connection(&error) => self.reconnected(error, &mut attempts).await?,
                 result => return result,
             }
         }
@@ -269,9 +300,11 @@ impl Session {
         writes: &[Write<'_>],
         is_done: impl AsyncFn() -> Result<bool, Error>,
     ) -> Result<(), Error> {
+        let mut attempts = 0;
         loop {
             match self.client.multi(writes).await {
                 Err(error) if is_of_connection(&error) => {
+                    self.reconnected(error, &mut attempts).await?;
                     self.retry(|client| client.sync(path::ROOT)).await?;
                     if is_done().await? {
                         return Ok(());
@@ -282,7 +315,14 @@ impl Session {
         }
     }
 
-    async fn reconnected(&self) -> Result<(), Error> {
+    /// Waits for a connection, and longer each time. Gives the error back if servers close connections again and again, as
+    /// they do when a request is too large.
+    async fn reconnected(&self, error: Error, attempts: &mut u32) -> Result<(), Error> {
+        *attempts += 1;
+        if *attempts > ATTEMPTS_MAX {
+            return Err(error);
+        }
+        tokio::time::sleep((PAUSE_MIN * 2_u32.pow(*attempts - 1)).min(PAUSE_MAX)).await;
         let mut status = self.client.status();
         match status.wait_for(|status| !matches!(status, Status::Disconnected { .. })).await.as_deref() {
             Ok(Status::Ended(error)) => Err(error.clone()),
@@ -299,7 +339,7 @@ impl Session {
         self.retry(|client| client.exists(path, None)).await
     }
 
-    /// Creates a container and those above it, unless they exist. A server without containers gets persistent znodes.
+    /// Creates a container, and persistent znodes above it, unless they exist. Without containers it is persistent, too.
     ///
     /// # Errors
     /// Of the server, or if the session has ended.
@@ -311,21 +351,21 @@ impl Session {
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn make_as(&self, last: &str, kind: CreateMode) -> Result<(), Fault> {
-        let (mut missing, mut above) = (vec![last], CreateMode::Container);
+    pub(super) async fn make_as(&self, last: &str, mut kind: CreateMode) -> Result<(), Fault> {
+        let mut missing = vec![last];
         while let Some(path) = missing.last().copied() {
-            let mode = if path == last && kind != CreateMode::Container { kind } else { above };
+            let mode = if path == last { kind } else { CreateMode::Persistent };
             if self.stat(path).await.map_err(|error| failed(path, &error))?.is_some() {
                 missing.pop();
                 continue;
             }
             match self.retry(|client| client.create(path, &creation(None, mode))).await {
                 Ok(_) | Err(Error { code: ErrorCode::NodeExists, .. }) => drop(missing.pop()),
-                Err(Error { code: ErrorCode::NoNode, .. }) if path::has_parent(path) => {
+                Err(Error { code: ErrorCode::NoNode, .. }) if path::parent(path) != path::ROOT => {
                     missing.push(path::parent(path))
                 }
                 Err(Error { code: ErrorCode::Unimplemented, .. }) if mode.is_container() => {
-                    above = CreateMode::Persistent
+                    kind = CreateMode::Persistent
                 }
                 Err(error) => return Err(failed(path, &error)),
             }

@@ -4,17 +4,19 @@
 //! created once, by the coordinator or by a site, and commits only together with a check of all votes. So a site need not
 //! wait for a coordinator that died.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use corral_client::{CreateMode, Error, ErrorCode, Write, watcher};
 use corral_core::path;
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::output::print;
+use crate::cli::output::{plain, print};
 use crate::cli::recipes::child::{Child, OnLost};
 use crate::cli::recipes::examples::{COORDINATE, VOTE};
-use crate::cli::recipes::session::{self, Limit, Session, creation, note, own_id};
+use crate::cli::recipes::session::{self, Session, creation, note, own_id, seconds};
 use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
@@ -52,8 +54,9 @@ pub(crate) struct Coordinate {
     /// Data for the sites
     #[arg(long, value_name = "TEXT", default_value = "")]
     data: String,
-    #[command(flatten)]
-    limit: Limit,
+    /// Abort if votes are missing after that. Also limits the wait for a server
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
 }
 
 /// Arguments of `corral 2pc vote`.
@@ -72,8 +75,9 @@ pub(crate) struct Vote {
     /// Vote against it
     #[arg(long, conflicts_with = "command")]
     abort: bool,
-    #[command(flatten)]
-    limit: Limit,
+    /// End with 19 if there is no transaction after that, and abort it if it is not decided
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
     /// Gets the transaction's data as standard input. Its end with 0 votes for the commit, another one against it
     #[arg(value_name = "COMMAND", last = true, required_unless_present_any = ["commit", "abort"])]
     command: Vec<OsString>,
@@ -86,21 +90,22 @@ pub(crate) struct Vote {
 pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
     match command {
         Command::Coordinate(arguments) => {
-            let Coordinate { connection, path, limit, sites, .. } = arguments;
+            let Coordinate { connection, path, timeout, sites, .. } = arguments;
             let is_name = |site: &String| !site.contains('/') && ![DECISION, COORDINATOR].contains(&site.as_str());
             let is_site = |site: &String| is_name(site) && session::check(&path::child(path, site)).is_ok();
-            if sites.len() > SITES_MAX || !sites.iter().all(is_site) {
+            let different: BTreeSet<&String> = sites.iter().collect();
+            if sites.len() > SITES_MAX || different.len() < sites.len() || !sites.iter().all(is_site) {
                 let sentence = format!(
-                    "--sites takes at most {SITES_MAX} names of znodes, and neither {DECISION} nor {COORDINATOR}"
+                    "--sites takes at most {SITES_MAX} different names of znodes, and neither {DECISION} nor {COORDINATOR}"
                 );
                 return Err(Fault::new(ExitCode::Usage, sentence));
             }
-            session::run(connection, Some(limit), path, async |session, stops| {
+            session::run(connection, *timeout, path, async |session, stops| {
                 shown(&session.within(stops, coordinate(session, arguments)).await?)
             })
         }
         Command::Vote(arguments) => {
-            session::run(&arguments.connection, Some(&arguments.limit), &arguments.path, async |session, stops| {
+            session::run(&arguments.connection, arguments.timeout, &arguments.path, async |session, stops| {
                 shown(&vote(session, stops, arguments).await?)
             })
         }
@@ -108,6 +113,10 @@ pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
 }
 
 fn shown(decision: &str) -> Result<u8, Fault> {
+    if ![COMMIT, ABORT].contains(&decision) {
+        let sentence = format!("the decision is neither {COMMIT} nor {ABORT}, but {:?}", plain(decision));
+        return Err(Fault::new(ExitCode::Internal, sentence));
+    }
     print(&format!("{decision}\n"))?;
     Ok(if decision == COMMIT { ExitCode::Ok } else { ExitCode::Aborted }.number())
 }
@@ -121,6 +130,11 @@ async fn coordinate(session: &Session, arguments: &Coordinate) -> Result<String,
                 return Ok(decision);
             }
             let (watcher, mut events) = watcher();
+            let taken = path::child(path, DECISION);
+            let stat = session.retry(|client| client.exists(&taken, Some(&watcher))).await;
+            if stat.map_err(|error| failed(&taken, &error))?.is_some() {
+                continue;
+            }
             let mut votes = Vec::new();
             for site in &arguments.sites {
                 let site = path::child(path, site);
@@ -155,24 +169,34 @@ async fn begin(session: &Session, arguments: &Coordinate) -> Result<(), Fault> {
         match session.once(&writes, is_done).await {
             Ok(()) => return Ok(()),
             Err(Error { code: ErrorCode::NoNode, .. }) if path::has_parent(path) => {
-                session.make(path::parent(path)).await?
+                session.make_as(path::parent(path), CreateMode::Persistent).await?
             }
             Err(Error { code: ErrorCode::NodeExists, .. }) => break,
             Err(error) => return Err(failed(path, &error)),
         }
     }
-    let known = session.retry(|client| client.get_children(path, None)).await.map_err(|error| failed(path, &error))?.0;
-    let mut known: Vec<&str> =
-        known.iter().map(String::as_str).filter(|name| ![DECISION, COORDINATOR].contains(name)).collect();
-    let mut given: Vec<&str> = sites.iter().map(String::as_str).collect();
-    known.sort_unstable();
+    let known = self::sites(session, path).await?;
+    let mut given = sites.clone();
     given.sort_unstable();
     if known != given {
         let sentence = format!("{path}: there is such a transaction, and its sites are {}", known.join(","));
         return Err(Fault::new(ExitCode::Conflict, sentence));
     }
+    let known = session.retry(|client| client.get_data(path, None)).await.map_err(|error| failed(path, &error))?.0;
+    if known.unwrap_or_default() != data.as_bytes() {
+        return Err(Fault::new(ExitCode::Conflict, format!("{path}: there is such a transaction with other data")));
+    }
     note(&format!("{path}: there is such a transaction; going on with it"));
     Ok(())
+}
+
+/// The names of a transaction's sites, sorted.
+async fn sites(session: &Session, path: &str) -> Result<Vec<String>, Fault> {
+    let names = session.retry(|client| client.get_children(path, None)).await;
+    let (mut names, _) = names.map_err(|error| failed(path, &error))?;
+    names.retain(|name| ![DECISION, COORDINATOR].contains(&name.as_str()));
+    names.sort_unstable();
+    Ok(names)
 }
 
 async fn vote(session: &Session, stops: &mut Stops, arguments: &Vote) -> Result<String, Fault> {
@@ -188,6 +212,10 @@ async fn vote(session: &Session, stops: &mut Stops, arguments: &Vote) -> Result<
     if let Some(decision) = decided {
         return Ok(decision);
     }
+    let differs = |vote: &str| !known.is_empty() && known != vote.as_bytes();
+    if *commit && differs(COMMIT) || *abort && differs(ABORT) {
+        return Err(Fault::new(ExitCode::Conflict, format!("{znode}: the site has voted already, and otherwise")));
+    }
     let vote = match (std::str::from_utf8(&known), commit, abort) {
         // It voted before it was started again.
         (Ok(COMMIT), ..) => COMMIT,
@@ -196,8 +224,13 @@ async fn vote(session: &Session, stops: &mut Stops, arguments: &Vote) -> Result<
         _ => {
             let environment = [("CORRAL_PATH", path.as_str()), ("CORRAL_ZNODE", znode.as_str())];
             let mut child = Child::start(command, &environment, Some(data))?;
-            let code = child.run(stops, OnLost::Kill, session.gone(&znode)).await?;
-            if code == ExitCode::Ok.number() { COMMIT } else { ABORT }
+            let kept = async { session.wait(path, session.gone(&znode)).await.unwrap_or_else(|late| late) };
+            match child.run(stops, OnLost::Kill, kept).await {
+                Ok(code) if code == ExitCode::Ok.number() => COMMIT,
+                Ok(_) => ABORT,
+                Err(fault) if fault.code == ExitCode::TimedOut => ABORT,
+                Err(fault) => return Err(fault),
+            }
         }
     };
     session.within(stops, cast(session, path, &znode, vote)).await
@@ -208,9 +241,20 @@ async fn appeared(session: &Session, path: &str, znode: &str) -> Result<Vec<u8>,
     loop {
         let (watcher, mut events) = watcher();
         let stat = session.retry(|client| client.exists(znode, Some(&watcher))).await;
-        if stat.map_err(|error| failed(znode, &error))?.is_some() {
-            let got = session.retry(|client| client.get_data(path, None)).await;
-            return Ok(got.map_err(|error| failed(path, &error))?.0.unwrap_or_default());
+        let is_there = stat.map_err(|error| failed(znode, &error))?.is_some();
+        match session.retry(|client| client.get_data(path, None)).await {
+            Ok((data, _)) if is_there => return Ok(data.unwrap_or_default()),
+            // The transaction is created together with its sites.
+            Ok(_) => {
+                if session.stat(znode).await.map_err(|error| failed(znode, &error))?.is_none() {
+                    let sites = sites(session, path).await?.join(",");
+                    let sentence = format!("{path}: the transaction has no such site; its sites are {sites}");
+                    return Err(Fault::new(ExitCode::Conflict, sentence));
+                }
+                continue;
+            }
+            Err(Error { code: ErrorCode::NoNode, .. }) => {}
+            Err(error) => return Err(failed(path, &error)),
         }
         session.wait(path, events.next()).await?;
     }
@@ -243,6 +287,12 @@ async fn cast(session: &Session, path: &str, znode: &str, vote: &str) -> Result<
             if stat.map_err(|error| failed(&znode, &error))?.is_none() {
                 session.wait(path, events.next()).await?;
             }
+        }
+    };
+    let decided = async {
+        tokio::select! {
+            decided = decided => decided,
+            fault = session.gone(znode) => Err(fault),
         }
     };
     or_abort(session, path, decided.await).await

@@ -471,18 +471,12 @@ impl Session {
 
     fn take_auth(&mut self, code: i32) -> Result<(), Lost> {
         let asked = self.auths.pop_front().flatten();
-        let error = Error::of_answer(code);
-        let result = if code == 0 {
-            Ok(Bytes::new())
-        } else {
-            Err(Error::new(ErrorCode::AuthFailed, "the server refuses an identity"))
-        };
-        let failed = result.is_err();
+        let refused = Error::new(ErrorCode::AuthFailed, "the server refuses an identity");
         if let Some(answer) = asked {
-            let _ = answer.send(result);
+            let _ = answer.send(if code == 0 { Ok(Bytes::new()) } else { Err(refused.clone()) });
         }
         // ZooKeeper closes the connection, and its clients give the session up.
-        if failed { Err(Lost::Session(Error::new(ErrorCode::AuthFailed, error.to_string()))) } else { Ok(()) }
+        if code == 0 { Ok(()) } else { Err(Lost::Session(refused)) }
     }
 
     fn take_event(&mut self, event: &WatcherEvent<'_>, zxid: i64) {
