@@ -231,12 +231,12 @@ def test_members_of_a_barrier_begin_and_end_together(server):
 
 
 def test_the_limit_of_a_barrier_is_for_the_beginning(server):
-    words = ("barrier", "enter", "/limit", "--members", "2", "--timeout", "10", *LONG)
-    with started(server, *words, *SHOW) as first, started(server, *words, "--", "sh", "-c", "exit 3") as second:
-        pid, _ = shown(first)
-        wait_until(lambda: not children(server, "/limit") or len(children(server, "/limit")) == 2, "one has left, or waits for that")
-        os.kill(pid, signal.SIGKILL)
-        equal((first.wait(LIMIT_S), second.wait(LIMIT_S)), (KILLED, 3))
+    words = ("barrier", "enter", "/limit", "--members", "2", *LONG)
+    with started(server, *words, *SHOW) as first:
+        wait_until(lambda: children(server, "/limit"), "a member")
+        with started(server, *words, "--timeout", "0", "--", "sh", "-c", "exit 3") as second:
+            os.kill(shown(first)[0], signal.SIGKILL)
+            equal((first.wait(LIMIT_S), second.wait(LIMIT_S)), (KILLED, 3))
 
 
 def test_a_single_barrier(server):
