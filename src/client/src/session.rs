@@ -239,8 +239,8 @@ impl Session {
             _ => KeeperState::Closed,
         };
         self.fail_all(&end);
-        self.tell_state(state);
         self.publish.send_replace(Status::Ended(end.clone()));
+        self.tell_state(state);
         while let Some(request) = self.requests.recv().await {
             refuse(request, &end);
         }
