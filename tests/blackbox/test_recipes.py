@@ -14,6 +14,7 @@ from support.cli import CONFLICT, NO_ZNODE, USAGE, at
 from support.client import exists_or_none
 from support.expect import equal
 from support.recipes import ABORTED, INTERRUPTED, NOT_EXECUTABLE, NOT_FOUND, SESSION_LOST, TIMED_OUT, arguments, done, refused, run, started
+from support.server import binary
 from support.wait import wait_until
 
 LIMIT_S = 60
@@ -78,6 +79,13 @@ def test_a_command_gets_lock_and_token_and_gives_its_code(server):
         ("lock", "/run", "--timeout", "x", "--", "true"),
     ):
         refused(server, USAGE, *words)
+
+
+def test_a_chroot_must_exist(server):
+    for words in (("lock", "/x", "--", "true"), ("counter", "/x", "--add", "1"), ("kv", "set", "/x", "1")):
+        result = subprocess.run([binary(), *words[:2], "--server", f"{at(server)}/none", *words[2:]], capture_output=True, text=True)
+        equal(result.returncode, NO_ZNODE, result.stderr)
+    assert "none" not in children(server, "/")
 
 
 def test_only_one_holds_a_lock_and_readers_share_it(server):

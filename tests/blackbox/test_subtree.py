@@ -9,6 +9,7 @@ import pytest
 
 from imports.commands import SETTINGS, command
 from support import jute
+from support.cli import CONFLICT
 from support.client import Refused, exists_or_none
 from support.expect import equal
 from support.server import Corral, binary
@@ -292,7 +293,7 @@ def test_a_concurrent_writer_is_not_overwritten(new_server, tmp_path):
         with open(master, "wb", buffering=0) as terminal:
             terminal.write(b"y\n")
             _, errors = process.communicate(timeout=60)
-        equal(process.returncode, 1, errors)
+        equal(process.returncode, CONFLICT, errors)
         assert "created 0, changed 1, deleted 0; changed by others since the plan and not overwritten: 1 (/a/b)" in errors, errors
         equal((client.get("/a/b")[0], client.get("/a/c")[0]), (b"theirs", b"1"))
 

@@ -359,6 +359,10 @@ impl Session {
                 missing.pop();
                 continue;
             }
+            if path == path::ROOT {
+                // It is that of a chroot, which may be misspelt.
+                return Err(failed(path, &ErrorCode::NoNode.into()));
+            }
             match self.retry(|client| client.create(path, &creation(None, mode))).await {
                 Ok(_) | Err(Error { code: ErrorCode::NodeExists, .. }) => drop(missing.pop()),
                 Err(Error { code: ErrorCode::NoNode, .. }) if path::parent(path) != path::ROOT => {

@@ -94,7 +94,7 @@ impl<'a> Writing<'a> {
         let (count, named) = (self.conflicts.len(), named.join(", "));
         let sentence =
             format!("{counts}; changed by others since the plan and not overwritten: {count} ({named}); run it again");
-        Err(Fault::new(ExitCode::Internal, sentence))
+        Err(Fault::new(ExitCode::Conflict, sentence))
     }
 
     /// Creates and changes data, parents first. Gives the ACLs that are to be set later, with the versions of the ACLs before.
