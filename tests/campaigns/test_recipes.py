@@ -354,7 +354,7 @@ class Round:
     def harm(self, runs):
         """The fault of the victim, while it holds or at any time of it."""
         victim, name = self.victim, FAULT_NAMES[self.fault]
-        while not (victim.holds() if self.holds else victim.process):
+        while not (victim.process and (victim.holds() or not self.holds)):
             if victim.returned < math.inf or all(run.done() for run in runs):
                 return
             time.sleep(POLL_S)
