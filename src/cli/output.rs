@@ -14,19 +14,14 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// A runtime of tokio with a thread for the session, which goes on while this one waits for a reader of its output.
-pub(super) fn session_runtime() -> Result<runtime::Runtime, Fault> {
-    built(runtime::Builder::new_multi_thread().worker_threads(1))
-}
-
-/// Runs `work` in such a runtime.
+/// Runs `work` in a runtime of tokio with a thread for the session. That goes on while this one waits for a reader of its output.
 ///
 /// # Errors
 /// If the runtime cannot start, or `work` fails.
 pub(super) fn in_session_runtime<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    let runtime = session_runtime()?;
+    let runtime = built(runtime::Builder::new_multi_thread().worker_threads(1))?;
     let done = runtime.block_on(work);
-    // The system's resolver may still wait.
+    // A thread may still wait, for the system's resolver or for standard input.
     runtime.shutdown_background();
     done
 }
@@ -50,8 +45,13 @@ pub(super) fn print(text: &str) -> Result<(), Fault> {
 
 /// Writes a fault to standard error, each of its lines with the program's name in front.
 pub(crate) fn print_fault(fault: &Fault) {
+    note(&fault.sentence);
+}
+
+/// Writes text to standard error, each of its lines with the program's name in front.
+pub(super) fn note(text: &str) {
     let mut stderr = io::stderr().lock();
-    for line in fault.sentence.lines() {
+    for line in text.lines() {
         // Without a standard error the exit code remains.
         let _ = writeln!(stderr, "corral: {line}");
     }

@@ -28,7 +28,7 @@ use clap::{Args, Command};
 use corral_client::watcher;
 
 use crate::cli::client::Connection;
-use crate::cli::output::session_runtime;
+use crate::cli::output::in_session_runtime;
 use crate::cli::shell::driver::Driver;
 use crate::cli::shell::screen::{Format, Screen};
 use crate::cli::shell::session::{Link, Shell};
@@ -104,8 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         let sentence = format!("{option} is no option of the shell{advice}; `corral cli --help` lists them");
         return Err(Fault::new(ExitCode::Usage, sentence));
     }
-    let runtime = session_runtime()?;
-    let code = runtime.block_on(async {
+    in_session_runtime(async {
         let (watcher, events) = watcher();
         let link = Link {
             connection: &arguments.connection,
@@ -116,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         let mut driver = Driver::new(&shell, events, Stops::new()?);
         driver.take(shell.connect()).await;
         if driver.code() != ExitCode::Ok {
-            return Ok(driver.code());
+            return Ok(driver.code().number());
         }
         if let [words] = &arguments.command[..]
             && words.contains(' ')
@@ -132,9 +131,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
         }
         shell.close().await;
         shell.screen.flush();
-        shell.screen.fault().map_or(Ok(driver.code()), Err)
-    });
-    // A thread may still read standard input.
-    runtime.shutdown_background();
-    code.map(ExitCode::number)
+        shell.screen.fault().map_or(Ok(driver.code().number()), Err)
+    })
 }

@@ -1,6 +1,5 @@
 """Recipes of the command line: `corral lock`, `corral queue` and the others."""
 
-import os
 import subprocess
 from contextlib import contextmanager
 
@@ -37,9 +36,8 @@ def refused(server, code, *words, text=""):
 @contextmanager
 def started(server, *words):
     """A running recipe, which gets SIGTERM at the end."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(arguments(server, words), text=True, env=environment, **pipes)
+    process = subprocess.Popen(arguments(server, words), text=True, **pipes)
     with process:
         try:
             yield process

@@ -45,8 +45,6 @@ pub(crate) struct Enter {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     members: u32,
     #[command(flatten)]
-    limit: Limit,
-    #[command(flatten)]
     holding: Holding,
     /// The command to run when enough members are in
     #[arg(value_name = "COMMAND", last = true)]
@@ -80,14 +78,8 @@ pub(crate) fn run(command: &Command) -> Result<u8, Fault> {
         Command::Enter(arguments) => return enter(arguments),
         Command::Leave(Waiting { single, limit }) => in_session(single, limit.timeout, empty),
         Command::Set(single) => in_session(single, None, async |session, path| {
-            if path::has_parent(path) {
-                session.make_as(path::parent(path), CreateMode::Persistent).await?;
-            }
-            let creation = creation(None, CreateMode::Persistent);
-            match session.retry(|client| client.create(path, &creation)).await {
-                Ok(_) | Err(Error { code: ErrorCode::NodeExists, .. }) => Ok(()),
-                Err(error) => Err(failed(path, &error)),
-            }
+            session.make_parent(path).await?;
+            set(session, path).await
         }),
         Command::Remove(single) => in_session(single, None, delete),
         Command::Wait(Waiting { single, limit }) => in_session(single, limit.timeout, async |session, path| {
@@ -109,8 +101,8 @@ fn in_session(
 }
 
 fn enter(arguments: &Enter) -> Result<u8, Fault> {
-    let Enter { single: Single { connection, path }, members, limit, holding, command } = arguments;
-    session::run(connection, limit.timeout, path, async |session, stops| {
+    let Enter { single: Single { connection, path }, members, holding, command } = arguments;
+    session::run(connection, holding.limit.timeout, path, async |session, stops| {
         let count = usize::try_from(*members).unwrap_or(usize::MAX);
         let member = session.within(stops, Member::enter(session, path, count, &holding.id())).await?;
         session.lift_limit();
@@ -149,11 +141,7 @@ impl Member {
         let is_ready = session.retry(|client| client.exists(&ready, Some(&watcher))).await.map_err(fault)?.is_some();
         if !is_ready {
             if members(session, path).await?.len() >= count {
-                let creation = creation(None, CreateMode::Persistent);
-                match session.retry(|client| client.create(&ready, &creation)).await {
-                    Ok(_) | Err(Error { code: ErrorCode::NodeExists, .. }) => {}
-                    Err(error) => return Err(failed(&ready, &error)),
-                }
+                set(session, &ready).await?;
             } else {
                 tokio::select! {
                     waited = session.wait(path, events.next()) => drop(waited?),
@@ -162,9 +150,7 @@ impl Member {
             }
         }
         let all = members(session, path).await?;
-        let gone = || Fault::new(ExitCode::SessionLost, format!("{own}: the znode was deleted"));
-        let stat = session.stat(&own).await.map_err(fault)?.ok_or_else(gone)?;
-        Ok(Member { place: Place { znode: own, token: stat.czxid }, all })
+        Ok(Member { place: Place::of(session, own).await?, all })
     }
 
     /// Leaves, and waits until all members have left. The first by name leaves last, and `ready` with it.
@@ -212,25 +198,23 @@ async fn clear(session: &Session, path: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Deletes a znode, if it is there.
 async fn delete(session: &Session, path: &str) -> Result<(), Fault> {
-    match session.retry(|client| client.delete(path, None)).await {
-        Ok(()) | Err(Error { code: ErrorCode::NoNode, .. }) => Ok(()),
+    session.delete(path).await.map_err(|error| failed(path, &error))
+}
+
+/// Creates a znode without data, unless it is there.
+async fn set(session: &Session, path: &str) -> Result<(), Fault> {
+    match session.retry(|client| client.create(path, &creation(None, CreateMode::Persistent))).await {
+        Ok(_) | Err(Error { code: ErrorCode::NodeExists, .. }) => Ok(()),
         Err(error) => Err(failed(path, &error)),
     }
 }
 
 /// The names of all members, sorted.
 async fn members(session: &Session, path: &str) -> Result<Vec<String>, Fault> {
-    match session.retry(|client| client.get_children(path, None)).await {
-        Ok((mut names, _)) => {
-            names.retain(|name| name != READY);
-            names.sort_unstable();
-            Ok(names)
-        }
-        Err(Error { code: ErrorCode::NoNode, .. }) => Ok(Vec::new()),
-        Err(error) => Err(failed(path, &error)),
-    }
+    let mut names = session.children(path).await.map_err(|error| failed(path, &error))?;
+    names.retain(|name| name != READY);
+    Ok(names)
 }
 
 /// Waits until no member is in.

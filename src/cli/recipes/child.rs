@@ -14,7 +14,8 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getppid};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::cli::recipes::session::{Session, own_id};
+use crate::cli::client::failed;
+use crate::cli::recipes::session::{Limit, Session, deleted, own_id};
 use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
@@ -41,6 +42,8 @@ pub(super) struct Holding {
     /// Data of the own znode, to name its holder [default: HOST:PID]
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
+    #[command(flatten)]
+    pub(super) limit: Limit,
 }
 
 impl Holding {
@@ -57,6 +60,17 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// That of the session's own znode.
+    ///
+    /// # Errors
+    /// If the znode was deleted, of the server, or if the session has ended.
+    pub(super) async fn of(session: &Session, znode: String) -> Result<Place, Fault> {
+        match session.stat(&znode).await.map_err(|error| failed(&znode, &error))? {
+            Some(stat) => Ok(Place { znode, token: stat.czxid }),
+            None => Err(deleted(&znode)),
+        }
+    }
+
     /// Its znode and token in the command's environment.
     pub(super) fn environment<'a>(&'a self, path: &'a str, token: &'a str) -> [(&'a str, &'a str); 3] {
         [("CORRAL_PATH", path), ("CORRAL_ZNODE", &self.znode), ("CORRAL_FENCING_TOKEN", token)]

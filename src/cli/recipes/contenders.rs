@@ -100,10 +100,7 @@ impl<'a> Contender<'a> {
         let names: Vec<String> = role.layouts().iter().map(name).collect();
         let creation = creation(Some(id.as_bytes()), CreateMode::EphemeralSequential);
         let writes: Vec<Write<'_>> = names.iter().map(|path| Write::Create { path, creation }).collect();
-        let is_done = async || match contender.own_names().await {
-            Err(Error { code: ErrorCode::NoNode, .. }) => Ok(false),
-            names => Ok(!names?.is_empty()),
-        };
+        let is_done = async || Ok(!contender.own_names().await?.is_empty());
         loop {
             match session.once(&writes, is_done).await {
                 Ok(()) => break,
@@ -123,10 +120,7 @@ impl<'a> Contender<'a> {
         let path = self.path;
         let gone = || Fault::new(ExitCode::SessionLost, format!("{path}: the own znode was deleted"));
         let own = loop {
-            let names = match self.names().await {
-                Err(Error { code: ErrorCode::NoNode, .. }) => return Err(gone()),
-                names => names.map_err(|error| failed(path, &error))?,
-            };
+            let names = self.session.children(path).await.map_err(|error| failed(path, &error))?;
             let contenders = names.iter().filter_map(|name| Some((number(name, &ALL)?, name)));
             let own = contenders.filter(|(_, name)| self.is_own(name)).min();
             let (number_of_own, own) = own.ok_or_else(gone)?;
@@ -144,8 +138,7 @@ impl<'a> Contender<'a> {
                 done => done?,
             }
         };
-        let stat = self.session.stat(&own).await.map_err(|error| failed(&own, &error))?;
-        Ok(Place { znode: own, token: stat.ok_or_else(gone)?.czxid })
+        Place::of(self.session, own).await
     }
 
     /// The fault that names the holder.
@@ -171,12 +164,8 @@ impl<'a> Contender<'a> {
         self.marks.iter().any(|mark| name.contains(mark))
     }
 
-    async fn names(&self) -> Result<Vec<String>, Error> {
-        Ok(self.session.retry(|client| client.get_children(self.path, None)).await?.0)
-    }
-
     async fn own_names(&self) -> Result<Vec<String>, Error> {
-        Ok(self.names().await?.into_iter().filter(|name| self.is_own(name)).collect())
+        Ok(self.session.children(self.path).await?.into_iter().filter(|name| self.is_own(name)).collect())
     }
 }
 

@@ -105,9 +105,7 @@ async fn change(session: &Session, arguments: &Arguments) -> Result<i64, Fault> 
         let mark_it = Write::Create { path: &mark, creation: creation(None, CreateMode::Ephemeral) };
         match session.once(&[write, mark_it], async || Ok(session.stat(&mark).await?.is_some())).await {
             Ok(()) => return Ok(number),
-            Err(Error { code: ErrorCode::NoNode, .. }) if version.is_none() => {
-                session.make_as(path::parent(path), CreateMode::Persistent).await?
-            }
+            Err(Error { code: ErrorCode::NoNode, .. }) if version.is_none() => session.make_parent(path).await?,
             // Another process was first.
             Err(Error { code: ErrorCode::BadVersion | ErrorCode::NodeExists | ErrorCode::NoNode, .. }) => {}
             Err(error) => return Err(failed(path, &error)),

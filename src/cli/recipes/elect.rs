@@ -13,7 +13,7 @@ use crate::cli::recipes::child::Holding;
 use crate::cli::recipes::contenders::{Role, first};
 use crate::cli::recipes::item::write;
 use crate::cli::recipes::lock::protect;
-use crate::cli::recipes::session::{Limit, Session, run_on};
+use crate::cli::recipes::session::{Session, run_on};
 use crate::exit::Fault;
 
 /// Arguments of `corral elect`.
@@ -33,8 +33,6 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "observe")]
     json: bool,
     #[command(flatten)]
-    limit: Limit,
-    #[command(flatten)]
     holding: Holding,
     /// The command to run as leader
     #[arg(value_name = "COMMAND", required_unless_present = "observe", last = true)]
@@ -46,9 +44,9 @@ pub(crate) struct Arguments {
 /// # Errors
 /// If the servers cannot be asked, or the leadership is lost while the command runs.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
-    let Arguments { connection, path, limit, holding, command, .. } = arguments;
+    let Arguments { connection, path, holding, command, .. } = arguments;
     if !arguments.observe {
-        return protect(connection, path, Role::Candidate, limit, holding, command);
+        return protect(connection, path, Role::Candidate, holding, command);
     }
     let mut shown = None;
     run_on(connection, path, async |session| {
@@ -83,17 +81,8 @@ async fn leader(session: &Session, path: &str) -> Result<(Option<Leader>, impl F
     let (watcher, mut events) = watcher();
     let fault = |error: Error| failed(path, &error);
     let leader = loop {
-        let names = match session.retry(|client| client.get_children(path, None)).await {
-            Ok((names, _)) => names,
-            Err(Error { code: ErrorCode::NoNode, .. }) => {
-                let stat = session.retry(|client| client.exists(path, Some(&watcher))).await;
-                if stat.map_err(fault)?.is_none() {
-                    break None;
-                }
-                continue;
-            }
-            Err(error) => return Err(fault(error)),
-        };
+        let listed = session.watched(path, &watcher, |client| client.get_children(path, None)).await;
+        let Some((names, _)) = listed.map_err(fault)? else { break None };
         if let Some(name) = first(&names) {
             let znode = path::child(path, name);
             match session.retry(|client| client.get_data(&znode, Some(&watcher))).await {

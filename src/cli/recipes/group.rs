@@ -10,12 +10,12 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::output::{in_session_runtime, plain, print};
+use crate::cli::output::{in_session_runtime, note, plain, print};
 use crate::cli::recipes::child::{Child, OnLost};
 use crate::cli::recipes::examples::{GROUP_JOIN, GROUP_LIST, GROUP_WATCH};
 use crate::cli::recipes::item::write;
 use crate::cli::recipes::session::{
-    self, Current, Session, check, creation, interruptible, is_of_connection, note, own_id, renewed, run_on, unique,
+    self, Current, Session, check, creation, interruptible, is_of_connection, own_id, renewed, run_on, unique,
     until_stopped,
 };
 use crate::cli::signals::Stops;
@@ -125,11 +125,7 @@ type Members = BTreeMap<String, Member>;
 
 /// By name of the znode. Members that leave meanwhile are left out.
 async fn members(session: &Session, path: &str) -> Result<Members, Fault> {
-    let names = match session.retry(|client| client.get_children(path, None)).await {
-        Ok((names, _)) => names,
-        Err(Error { code: ErrorCode::NoNode, .. }) => Vec::new(),
-        Err(error) => return Err(failed(path, &error)),
-    };
+    let names = session.children(path).await.map_err(|error| failed(path, &error))?;
     let mut members = BTreeMap::new();
     for names in names.chunks(IN_FLIGHT_MAX) {
         let asked = names.iter().map(|name| (name, path::child(path, name)));
@@ -167,17 +163,8 @@ fn watch(group: &Group) -> Result<u8, Fault> {
     run_on(connection, path, async |session| {
         loop {
             let (watcher, mut events) = watcher();
-            let fault = |error: Error| failed(path, &error);
-            match session.retry(|client| client.get_children(path, Some(&watcher))).await {
-                Ok(_) => {}
-                Err(Error { code: ErrorCode::NoNode, .. }) => {
-                    let stat = session.retry(|client| client.exists(path, Some(&watcher))).await.map_err(fault)?;
-                    if stat.is_some() {
-                        continue;
-                    }
-                }
-                Err(error) => return Err(fault(error)),
-            }
+            let listed = session.watched(path, &watcher, |client| client.get_children(path, Some(&watcher))).await;
+            listed.map_err(|error| failed(path, &error))?;
             let now = members(session, path).await?;
             for (_, member) in known.iter().filter(|(name, member)| !is_in(&now, name, member)) {
                 write(line("left", member).into_bytes()).await?;

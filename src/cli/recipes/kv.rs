@@ -5,16 +5,15 @@ use std::ffi::OsString;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use corral_client::{CreateMode, Error, ErrorCode, Stat, watcher};
-use corral_core::path;
+use corral_client::{CreateMode, Error, ErrorCode, Stat, Write, watcher};
 use serde_json::{Value, json};
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::output::{in_session_runtime, print};
+use crate::cli::output::{in_session_runtime, note, print};
 use crate::cli::recipes::child::Child;
 use crate::cli::recipes::examples::{KV_GET, KV_SET, KV_WATCH};
 use crate::cli::recipes::item::{read_all, show, write};
-use crate::cli::recipes::session::{self, Current, Session, creation, note, renewed, run_on, stopped};
+use crate::cli::recipes::session::{self, Current, Session, creation, renewed, run_on, stopped};
 use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
@@ -134,35 +133,22 @@ async fn set(session: &Session, path: &str, value: &[u8], version: Option<i32>) 
             (None, Some(_)) => return Err(fault(ErrorCode::NoNode.into())),
             (None, None) => None,
         };
-        let done = match known {
-            Some(version) => session.client.set_data(path, Some(value), Some(version)).await.map(drop),
-            None => {
-                let creation = creation(Some(value), CreateMode::Persistent);
-                session.client.create(path, &creation).await.map(drop)
-            }
+        let write = match known {
+            Some(_) => Write::SetData { path, data: Some(value), version: known },
+            None => Write::Create { path, creation: creation(Some(value), CreateMode::Persistent) },
         };
-        match done {
+        let is_done = async || match session.retry(|client| client.get_data(path, None)).await {
+            Ok((data, _)) if data.as_deref() == Some(value) => Ok(true),
+            Ok((_, stat)) if Some(stat.version) == known => Ok(false),
+            Err(Error { code: ErrorCode::NoNode, .. }) if known.is_none() => Ok(false),
+            Err(error) if error.code != ErrorCode::NoNode => Err(error),
+            Ok(_) | Err(_) => Err(Error::new(ErrorCode::ConnectionLoss, "another process changed the znode since")),
+        };
+        match session.once(&[write], is_done).await {
             Ok(()) => return Ok(()),
-            Err(Error { code: ErrorCode::NoNode, .. }) if path::has_parent(path) && known.is_none() => {
-                session.make_as(path::parent(path), CreateMode::Persistent).await?;
-            }
+            Err(Error { code: ErrorCode::NoNode, .. }) if known.is_none() => session.make_parent(path).await?,
             Err(Error { code: ErrorCode::BadVersion | ErrorCode::NodeExists | ErrorCode::NoNode, .. })
                 if version.is_none() => {}
-            Err(error) if session::is_of_connection(&error) => {
-                session.retry(|client| client.sync(path)).await.map_err(fault)?;
-                match session.retry(|client| client.get_data(path, None)).await {
-                    Ok((data, _)) if data.as_deref() == Some(value) => return Ok(()),
-                    Ok((_, stat)) if Some(stat.version) == known => {}
-                    Err(Error { code: ErrorCode::NoNode, .. }) if known.is_none() => {}
-                    Err(error) if error.code != ErrorCode::NoNode => return Err(fault(error)),
-                    Ok(_) | Err(_) => {
-                        let sentence = format!(
-                            "{path}: the connection was lost, and another process changed the znode since; read it"
-                        );
-                        return Err(Fault::new(ExitCode::SessionLost, sentence));
-                    }
-                }
-            }
             Err(error) => return Err(fault(error)),
         }
     }
@@ -171,8 +157,8 @@ async fn set(session: &Session, path: &str, value: &[u8], version: Option<i32>) 
 fn watch(arguments: &Watch) -> Result<u8, Fault> {
     let Watch { connection, path, json, command } = arguments;
     if command.is_empty() {
+        let mut shown = None;
         return run_on(connection, path, async |session| {
-            let mut shown = None;
             follow(session, path, &mut shown, async |found| match found {
                 found if *json => {
                     let found = found.as_ref().map(|(value, stat)| (value.as_slice(), stat));
@@ -226,17 +212,8 @@ async fn follow(
 ) -> Result<(), Fault> {
     loop {
         let (watcher, mut events) = watcher();
-        let found = match session.retry(|client| client.get_data(path, Some(&watcher))).await {
-            Ok((value, stat)) => Some((value.unwrap_or_default(), stat)),
-            Err(Error { code: ErrorCode::NoNode, .. }) => {
-                let stat = session.retry(|client| client.exists(path, Some(&watcher))).await;
-                if stat.map_err(|error| failed(path, &error))?.is_some() {
-                    continue;
-                }
-                None
-            }
-            Err(error) => return Err(failed(path, &error)),
-        };
+        let found = session.watched(path, &watcher, |client| client.get_data(path, Some(&watcher))).await;
+        let found = found.map_err(|error| failed(path, &error))?.map(|(value, stat)| (value.unwrap_or_default(), stat));
         let zxid = found.as_ref().map(|(_, stat)| stat.mzxid);
         if *shown != Some(zxid) {
             *shown = Some(zxid);

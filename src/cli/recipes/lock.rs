@@ -7,7 +7,7 @@ use clap::Args;
 use crate::cli::client::Connection;
 use crate::cli::recipes::child::{Holding, hold};
 use crate::cli::recipes::contenders::{Contender, Role};
-use crate::cli::recipes::session::{self, Limit};
+use crate::cli::recipes::session;
 use crate::exit::Fault;
 
 /// Arguments of `corral lock`.
@@ -21,8 +21,6 @@ pub(crate) struct Arguments {
     #[arg(long)]
     shared: bool,
     #[command(flatten)]
-    limit: Limit,
-    #[command(flatten)]
     holding: Holding,
     /// The command to run
     #[arg(value_name = "COMMAND", required = true, last = true)]
@@ -35,8 +33,8 @@ pub(crate) struct Arguments {
 /// If the lock cannot be had, or is lost while the command runs.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
     let role = if arguments.shared { Role::Shared } else { Role::Exclusive };
-    let Arguments { connection, path, limit, holding, command, .. } = arguments;
-    protect(connection, path, role, limit, holding, command)
+    let Arguments { connection, path, holding, command, .. } = arguments;
+    protect(connection, path, role, holding, command)
 }
 
 /// Runs the command when it is this contender's turn.
@@ -47,11 +45,10 @@ pub(super) fn protect(
     connection: &Connection,
     path: &str,
     role: Role,
-    limit: &Limit,
     holding: &Holding,
     command: &[OsString],
 ) -> Result<u8, Fault> {
-    session::run(connection, limit.timeout, path, async |session, stops| {
+    session::run(connection, holding.limit.timeout, path, async |session, stops| {
         let enter = async {
             let contender = Contender::enter(session, path, role, &holding.id()).await?;
             let place = contender.turn().await?;

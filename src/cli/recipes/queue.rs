@@ -18,7 +18,7 @@ use crate::cli::recipes::child::{Child, Holding, Place};
 use crate::cli::recipes::contenders::{Contender, Role};
 use crate::cli::recipes::examples::{QUEUE_LEN, QUEUE_PEEK, QUEUE_PUT, QUEUE_TAKE};
 use crate::cli::recipes::item::{read_all, read_line, show};
-use crate::cli::recipes::session::{self, Limit, Session, creation, unique};
+use crate::cli::recipes::session::{self, Session, creation, late_as, unique};
 use crate::exit::{ExitCode, Fault};
 
 /// Items of one transaction at most.
@@ -74,8 +74,6 @@ pub(crate) struct Take {
     #[command(flatten)]
     queue: Queue,
     #[command(flatten)]
-    limit: Limit,
-    #[command(flatten)]
     holding: Holding,
     /// Gets the item as standard input. If it ends with 0 the item is removed, else others can take it
     #[arg(value_name = "COMMAND", last = true)]
@@ -119,16 +117,8 @@ impl Paths {
     }
 }
 
-/// The children, sorted. None without their parent.
 async fn names(session: &Session, path: &str) -> Result<Vec<String>, Fault> {
-    match session.retry(|client| client.get_children(path, None)).await {
-        Ok((mut names, _)) => {
-            names.sort_unstable();
-            Ok(names)
-        }
-        Err(Error { code: ErrorCode::NoNode, .. }) => Ok(Vec::new()),
-        Err(error) => Err(failed(path, &error)),
-    }
+    session.children(path).await.map_err(|error| failed(path, &error))
 }
 
 async fn peek(session: &Session, path: &str) -> Result<(), Fault> {
@@ -196,7 +186,9 @@ struct Batches<'a> {
 impl Batches<'_> {
     /// Adds items in one transaction. Its ephemeral znode tells whether it was done, should the answer be lost.
     async fn put(&mut self, items: &[Vec<u8>]) -> Result<(), Fault> {
-        let Some(_) = items.first() else { return Ok(()) };
+        if items.is_empty() {
+            return Ok(());
+        }
         let Paths { entries, puts, .. } = &self.paths;
         let entry = path::child(entries, &format!("entry-{:03}-", self.priority));
         let mark = path::child(puts, &format!("{:032x}", unique()?));
@@ -222,15 +214,10 @@ impl Batches<'_> {
 }
 
 fn take(arguments: &Take) -> Result<u8, Fault> {
-    let Take { queue: Queue { connection, path }, limit, holding, command } = arguments;
-    session::run(connection, limit.timeout, path, async |session, stops| {
+    let Take { queue: Queue { connection, path }, holding, command } = arguments;
+    session::run(connection, holding.limit.timeout, path, async |session, stops| {
         let paths = Paths::of(path);
-        let late = |fault: Fault| match fault.code {
-            ExitCode::TimedOut => {
-                Fault { sentence: format!("{path}: no item came; the time given with --timeout passed"), ..fault }
-            }
-            _ => fault,
-        };
+        let late = late_as(format!("{path}: no item came"));
         let taken = session.within(stops, wait(session, &paths, &holding.id())).await.map_err(late)?;
         if command.is_empty() {
             session.within(stops, show(taken.data)).await?;
@@ -241,8 +228,7 @@ fn take(arguments: &Take) -> Result<u8, Fault> {
             let code = child.run(stops, holding.on_lost, kept).await?;
             if code != ExitCode::Ok.number() {
                 // If that fails, the session's end frees the item.
-                let free = session.retry(|client| client.delete(&taken.mark, None));
-                let _ = session.within(stops, async { Ok(free.await) }).await;
+                let _ = session.within(stops, async { Ok(session.delete(&taken.mark).await) }).await;
                 return Ok(code);
             }
         }
@@ -304,14 +290,12 @@ async fn try_take(session: &Session, paths: &Paths, id: &str) -> Result<Option<T
         }
         match session.retry(|client| client.get_data(&entry, None)).await {
             Ok((data, _)) => {
-                let stat = session.stat(&mark).await.map_err(|error| failed(&mark, &error))?;
-                let gone = || Fault::new(ExitCode::SessionLost, format!("{mark}: the znode was deleted"));
-                let place = Place { znode: entry, token: stat.ok_or_else(gone)?.czxid };
+                let place = Place { znode: entry, ..Place::of(session, mark.clone()).await? };
                 return Ok(Some(Taken { place, mark, data: data.unwrap_or_default() }));
             }
             // Its taker has removed it since.
             Err(Error { code: ErrorCode::NoNode, .. }) => {
-                drop(session.retry(|client| client.delete(&mark, None)).await);
+                drop(session.delete(&mark).await);
             }
             Err(error) => return Err(failed(&entry, &error)),
         }

@@ -9,7 +9,7 @@ use corral_core::path;
 use crate::cli::client::{Connection, failed};
 use crate::cli::recipes::child::{Holding, Place, hold};
 use crate::cli::recipes::contenders::{Contender, Role};
-use crate::cli::recipes::session::{self, Limit, Session, creation, unique};
+use crate::cli::recipes::session::{self, Session, creation, deleted, late_as, unique};
 use crate::exit::{ExitCode, Fault};
 
 /// Arguments of `corral semaphore`.
@@ -25,8 +25,6 @@ pub(crate) struct Arguments {
     /// The znodes to use
     #[arg(long, value_enum, default_value_t = Layout::Curator)]
     layout: Layout,
-    #[command(flatten)]
-    limit: Limit,
     #[command(flatten)]
     holding: Holding,
     /// The command to run
@@ -48,21 +46,13 @@ enum Layout {
 /// # Errors
 /// If no lease can be had, or it is lost while the command runs.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
-    let Arguments { connection, path, limit, holding, command, .. } = arguments;
-    session::run(connection, limit.timeout, path, async |session, stops| {
-        let late = |fault: Fault| match fault.code {
-            ExitCode::TimedOut => {
-                let sentence =
-                    format!("{path}: no lease is free, or others wait for one; the time given with --timeout passed");
-                Fault { sentence, ..fault }
-            }
-            _ => fault,
-        };
+    let Arguments { connection, path, holding, command, .. } = arguments;
+    session::run(connection, holding.limit.timeout, path, async |session, stops| {
+        let late = late_as(format!("{path}: no lease is free, or others wait for one"));
         let place = session.within(stops, lease(session, arguments, &holding.id())).await.map_err(late)?;
         let code = hold(session, stops, path, &place, holding.on_lost, command).await?;
         // If that fails, the session's end removes the lease.
-        let delete = session.retry(|client| client.delete(&place.znode, None));
-        let _ = session.within(stops, async { Ok(delete.await) }).await;
+        let _ = session.within(stops, async { Ok(session.delete(&place.znode).await) }).await;
         Ok(code)
     })
 }
@@ -105,19 +95,14 @@ async fn lease(session: &Session, arguments: &Arguments, id: &str) -> Result<Pla
         }
     }
     contender.leave().await.map_err(|error| failed(&lock, &error))?;
-    let gone = || Fault::new(ExitCode::SessionLost, format!("{leases}: the own lease was deleted"));
-    let own = own(session, &leases, &hex).await.map_err(|error| failed(&leases, &error))?.ok_or_else(gone)?;
-    let stat = session.stat(&own).await.map_err(|error| failed(&own, &error))?.ok_or_else(gone)?;
-    Ok(Place { znode: own, token: stat.czxid })
+    let own = own(session, &leases, &hex).await.map_err(|error| failed(&leases, &error))?;
+    Place::of(session, own.ok_or_else(|| deleted(&leases))?).await
 }
 
 /// The own lease, if it is there.
 async fn own(session: &Session, leases: &str, hex: &str) -> Result<Option<String>, Error> {
-    match session.retry(|client| client.get_children(leases, None)).await {
-        Ok((names, _)) => Ok(names.iter().find(|name| name.contains(hex)).map(|name| path::child(leases, name))),
-        Err(Error { code: ErrorCode::NoNode, .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let names = session.children(leases).await?;
+    Ok(names.iter().find(|name| name.contains(hex)).map(|name| path::child(leases, name)))
 }
 
 /// Compares the number of leases with the semaphore's data, or writes it there, as kazoo does.
@@ -125,9 +110,7 @@ async fn agree(session: &Session, path: &str, count: u32) -> Result<(), Fault> {
     let fault = |error: Error| failed(path, &error);
     let text = count.to_string();
     let creation = creation(Some(text.as_bytes()), CreateMode::Persistent);
-    if path::has_parent(path) {
-        session.make_as(path::parent(path), CreateMode::Persistent).await?;
-    }
+    session.make_parent(path).await?;
     match session.retry(|client| client.create(path, &creation)).await {
         Ok(_) => return Ok(()),
         Err(Error { code: ErrorCode::NodeExists, .. }) => {}

@@ -6,14 +6,16 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use clap::Args;
-use corral_client::{Acl, Client, CreateMode, Creation, Error, ErrorCode, Reply, Stat, Status, Write, watcher};
+use corral_client::{
+    Acl, Client, CreateMode, Creation, Error, ErrorCode, Reply, Stat, Status, Watcher, Write, watcher,
+};
 use corral_core::path;
 use nix::sys::signal::Signal;
 use nix::unistd::gethostname;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::output::in_session_runtime;
+use crate::cli::output::{in_session_runtime, note};
 use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
@@ -160,9 +162,12 @@ fn interrupted() -> Fault {
     Fault::new(ExitCode::Interrupted, "interrupted")
 }
 
-/// A line on standard error.
-pub(super) fn note(text: &str) {
-    crate::cli::output::print_fault(&Fault::new(ExitCode::Internal, text));
+/// Says in other words that the time of `--timeout` passed.
+pub(super) fn late_as(words: String) -> impl FnOnce(Fault) -> Fault {
+    move |fault| match fault.code {
+        ExitCode::TimedOut => Fault { sentence: format!("{words}; the time given with --timeout passed"), ..fault },
+        _ => fault,
+    }
 }
 
 /// Whether a recipe can have this path.
@@ -310,6 +315,8 @@ impl Session {
                         return Ok(());
                     }
                 }
+                // The number of the write says nothing to users.
+                Err(error) if error.reason.parse::<usize>().is_ok() => return Err(error.code.into()),
                 result => return result,
             }
         }
@@ -337,6 +344,62 @@ impl Session {
     /// Of the server, or if the session has ended.
     pub(super) async fn stat(&self, path: &str) -> Result<Option<Stat>, Error> {
         self.retry(|client| client.exists(path, None)).await
+    }
+
+    /// The names of the children, sorted. None if there is no such znode.
+    ///
+    /// # Errors
+    /// Of the server, or if the session has ended.
+    pub(super) async fn children(&self, path: &str) -> Result<Vec<String>, Error> {
+        match self.retry(|client| client.get_children(path, None)).await {
+            Ok((mut names, _)) => {
+                names.sort_unstable();
+                Ok(names)
+            }
+            Err(Error { code: ErrorCode::NoNode, .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The answer of a read request, or `None` if there is no such znode. Then the watcher is told of its creation.
+    ///
+    /// # Errors
+    /// Of the server, or if the session has ended.
+    pub(super) async fn watched<T>(
+        &self,
+        path: &str,
+        watcher: &Watcher,
+        request: impl Fn(&Client) -> Reply<T>,
+    ) -> Result<Option<T>, Error> {
+        loop {
+            match self.retry(&request).await {
+                Err(Error { code: ErrorCode::NoNode, .. }) => {
+                    if self.retry(|client| client.exists(path, Some(watcher))).await?.is_none() {
+                        return Ok(None);
+                    }
+                }
+                result => return result.map(Some),
+            }
+        }
+    }
+
+    /// Deletes a znode, if it is there.
+    ///
+    /// # Errors
+    /// Of the server, or if the session has ended.
+    pub(super) async fn delete(&self, path: &str) -> Result<(), Error> {
+        match self.retry(|client| client.delete(path, None)).await {
+            Err(Error { code: ErrorCode::NoNode, .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Creates the persistent znodes above a path, unless they exist.
+    ///
+    /// # Errors
+    /// As those of [`Session::make`].
+    pub(super) async fn make_parent(&self, path: &str) -> Result<(), Fault> {
+        self.make_as(path::parent(path), CreateMode::Persistent).await
     }
 
     /// Creates a container, and persistent znodes above it, unless they exist. Without containers it is persistent, too.
@@ -397,13 +460,18 @@ impl Session {
                 let (watcher, mut events) = watcher();
                 match self.retry(|client| client.exists(znode, Some(&watcher))).await {
                     Ok(Some(_)) => drop(events.next().await),
-                    Ok(None) => break Ok(Fault::new(ExitCode::SessionLost, format!("{znode}: the znode was deleted"))),
+                    Ok(None) => break Ok(deleted(znode)),
                     Err(error) => break Err(failed(znode, &error)),
                 }
             }
         };
         self.while_kept(vanished).await.unwrap_or_else(|fault| fault)
     }
+}
+
+/// The fault of an own znode that is gone.
+pub(super) fn deleted(znode: &str) -> Fault {
+    Fault::new(ExitCode::SessionLost, format!("{znode}: the znode was deleted"))
 }
 
 /// Whether the request may be done or not, and the session may go on.

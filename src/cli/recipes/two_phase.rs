@@ -9,14 +9,14 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use corral_client::{CreateMode, Error, ErrorCode, Write, watcher};
+use corral_client::{CreateMode, Error, ErrorCode, Watcher, Write, watcher};
 use corral_core::path;
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::output::{plain, print};
+use crate::cli::output::{note, plain, print};
 use crate::cli::recipes::child::{Child, OnLost};
 use crate::cli::recipes::examples::{COORDINATE, VOTE};
-use crate::cli::recipes::session::{self, Session, creation, note, own_id, seconds};
+use crate::cli::recipes::session::{self, Session, creation, own_id, seconds};
 use crate::cli::signals::Stops;
 use crate::exit::{ExitCode, Fault};
 
@@ -126,14 +126,9 @@ async fn coordinate(session: &Session, arguments: &Coordinate) -> Result<String,
     begin(session, arguments).await?;
     let voted = async {
         loop {
-            if let Some(decision) = decision(session, path).await? {
-                return Ok(decision);
-            }
             let (watcher, mut events) = watcher();
-            let taken = path::child(path, DECISION);
-            let stat = session.retry(|client| client.exists(&taken, Some(&watcher))).await;
-            if stat.map_err(|error| failed(&taken, &error))?.is_some() {
-                continue;
+            if let Some(decision) = decision(session, path, &watcher).await? {
+                return Ok(decision);
             }
             let mut votes = Vec::new();
             for site in &arguments.sites {
@@ -168,9 +163,7 @@ async fn begin(session: &Session, arguments: &Coordinate) -> Result<(), Fault> {
     loop {
         match session.once(&writes, is_done).await {
             Ok(()) => return Ok(()),
-            Err(Error { code: ErrorCode::NoNode, .. }) if path::has_parent(path) => {
-                session.make_as(path::parent(path), CreateMode::Persistent).await?
-            }
+            Err(Error { code: ErrorCode::NoNode, .. }) => session.make_parent(path).await?,
             Err(Error { code: ErrorCode::NodeExists, .. }) => break,
             Err(error) => return Err(failed(path, &error)),
         }
@@ -206,7 +199,10 @@ async fn vote(session: &Session, stops: &mut Stops, arguments: &Vote) -> Result<
     let data = session.within(stops, appeared(session, path, &znode)).await?;
     let known = session.within(stops, async {
         let got = session.retry(|client| client.get_data(&znode, None)).await;
-        Ok((decision(session, path).await?, got.map_err(|error| failed(&znode, &error))?.0.unwrap_or_default()))
+        Ok((
+            decision(session, path, &watcher().0).await?,
+            got.map_err(|error| failed(&znode, &error))?.0.unwrap_or_default(),
+        ))
     });
     let (decided, known) = known.await?;
     if let Some(decision) = decided {
@@ -233,7 +229,7 @@ async fn vote(session: &Session, stops: &mut Stops, arguments: &Vote) -> Result<
             }
         }
     };
-    session.within(stops, cast(session, path, &znode, vote)).await
+    session.within(stops, Box::pin(cast(session, path, &znode, vote))).await
 }
 
 /// Waits until the transaction has this site, and gives its data.
@@ -277,16 +273,12 @@ async fn cast(session: &Session, path: &str, znode: &str, vote: &str) -> Result<
         return decide(session, path, ABORT, &[]).await;
     }
     let decided = async {
-        let znode = path::child(path, DECISION);
         loop {
-            if let Some(decision) = decision(session, path).await? {
+            let (watcher, mut events) = watcher();
+            if let Some(decision) = decision(session, path, &watcher).await? {
                 return Ok(decision);
             }
-            let (watcher, mut events) = watcher();
-            let stat = session.retry(|client| client.exists(&znode, Some(&watcher))).await;
-            if stat.map_err(|error| failed(&znode, &error))?.is_none() {
-                session.wait(path, events.next()).await?;
-            }
+            session.wait(path, events.next()).await?;
         }
     };
     let decided = async {
@@ -319,14 +311,13 @@ async fn decide(session: &Session, path: &str, decision_to_take: &str, sites: &[
         Err(error) => return Err(failed(&znode, &error)),
     }
     let gone = || Fault::new(ExitCode::NoZnode, format!("{znode}: the decision was deleted"));
-    decision(session, path).await?.ok_or_else(gone)
+    decision(session, path, &watcher().0).await?.ok_or_else(gone)
 }
 
-async fn decision(session: &Session, path: &str) -> Result<Option<String>, Fault> {
+/// The decision, if there is one. Else the watcher is told of it.
+async fn decision(session: &Session, path: &str, watcher: &Watcher) -> Result<Option<String>, Fault> {
     let znode = path::child(path, DECISION);
-    match session.retry(|client| client.get_data(&znode, None)).await {
-        Ok((data, _)) => Ok(Some(String::from_utf8_lossy(&data.unwrap_or_default()).into_owned())),
-        Err(Error { code: ErrorCode::NoNode, .. }) => Ok(None),
-        Err(error) => Err(failed(&znode, &error)),
-    }
+    let found = session.watched(&znode, watcher, |client| client.get_data(&znode, None)).await;
+    let found = found.map_err(|error| failed(&znode, &error))?;
+    Ok(found.map(|(data, _)| String::from_utf8_lossy(&data.unwrap_or_default()).into_owned()))
 }
