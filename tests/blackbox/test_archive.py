@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ensemble.cluster import Ensemble
+from ensemble.cluster import CALM, Ensemble
 from imports.commands import command
 from support import jute
 from support.age import PUBLIC, SECRET
@@ -258,7 +258,9 @@ def test_encrypted_in_an_object_store(server, tmp_path, shards, monkeypatch):
 
 def test_entries_that_were_never_committed_are_not_in_it(tmp_path, shards):
     """A leader writes alone, and follows later with these entries in its log before the ones that replaced them."""
-    ensemble, history = Ensemble("corral", shards=shards), History()
+    # A leader without followers leads and serves until its log has been archived, however slow the host is.
+    settings = {**CALM, "ensemble.election_ms": 3000, "ensemble.hold_ms": 600_000}
+    ensemble, history = Ensemble("corral", shards=shards, settings=settings), History()
     try:
         admins = {member: admin(member, member.directory) for member in ensemble.members}
         ensemble.start()

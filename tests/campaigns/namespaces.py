@@ -87,9 +87,11 @@ class Network:
             self.rule("del", *self.cuts.pop())
 
     def remove(self):
-        for number in range(1, self.size + 1):
-            subprocess.run(["ip", "netns", "del", self.namespace(number)], capture_output=True, check=False)
-        subprocess.run(["ip", "link", "del", self.name], capture_output=True, check=False)
+        # The kernel clears a deleted namespace later; a link in it keeps its name until then.
+        links = [["link", "del", f"{self.name}o{number}"] for number in range(1, self.size + 1)]
+        spaces = [["netns", "del", self.namespace(number)] for number in range(1, self.size + 1)]
+        for words in (*links, *spaces, ["link", "del", self.name]):
+            subprocess.run(["ip", *words], capture_output=True, check=False)
 
 
 class Member(CorralMember):
