@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use clap::{Args, Command};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::output;
 use crate::exit::{ExitCode, Fault};
@@ -50,13 +50,37 @@ fn page(command: &Command) -> String {
     let mut page = Vec::new();
     man.render_title(&mut page)
         .and_then(|()| man.render_name_section(&mut page))
-        .and_then(|()| man.render_synopsis_section(&mut page))
+        .and_then(|()| synopsis(command).to_writer(&mut page))
         .and_then(|()| man.render_description_section(&mut page))
         .and_then(|()| man.render_options_section(&mut page))
         .and_then(|()| if command.has_subcommands() { man.render_subcommands_section(&mut page) } else { Ok(()) })
+        .and_then(|()| environment(command).to_writer(&mut page))
         .and_then(|()| notes(command).to_writer(&mut page))
         .expect("a Vec takes every write");
     String::from_utf8_lossy(&page).into_owned()
+}
+
+/// The line of usage of `--help`, which has the `--` before a command.
+fn synopsis(command: &Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    let line = usage.trim_start_matches("Usage: ").to_owned();
+    let mut synopsis = Roff::new();
+    synopsis.control("SH", ["SYNOPSIS"]).text([roman(line)]);
+    synopsis
+}
+
+/// The variables that options are taken from.
+fn environment(command: &Command) -> Roff {
+    let mut environment = Roff::new();
+    let options = command.get_arguments().filter_map(|option| Some((option.get_env()?, option.get_long()?)));
+    for (number, (variable, option)) in options.enumerate() {
+        if number == 0 {
+            environment.control("SH", ["ENVIRONMENT"]);
+        }
+        let sentence = format!("Used if --{option} is not given");
+        environment.control("TP", []).text([bold(variable.to_string_lossy())]).text([roman(sentence)]);
+    }
+    environment
 }
 
 /// The text that ends `--help`, line by line, and the exit codes if that has none of its own.

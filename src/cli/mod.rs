@@ -240,7 +240,7 @@ pub(crate) fn run() -> Result<u8, Fault> {
     let given = usage::help_as_flag(shell::respelled(given));
     let command = Arguments::command().after_help(format!("{}\n{}", examples::FIRST_STEPS, exit::help_text()));
     let parsed = command.try_get_matches_from(&given).and_then(|matches| Arguments::from_arg_matches(&matches));
-    let arguments = parsed.unwrap_or_else(|error| usage::exit(&error, &Arguments::command(), &given));
+    let arguments = parsed.unwrap_or_else(|error| usage::exit(error, Arguments::command(), &given));
     let done = match arguments.command {
         Command::Health(arguments) => return health::run(&arguments),
         Command::Doctor(arguments) => return doctor::run(&arguments),

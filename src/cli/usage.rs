@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 
 use clap::Command;
-use clap::error::{Error, ErrorKind};
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 /// Writes `corral help x y` as `corral x y --help`, because only that names a similar sub-command.
 pub(super) fn help_as_flag(mut given: Vec<OsString>) -> Vec<OsString> {
@@ -16,28 +16,34 @@ pub(super) fn help_as_flag(mut given: Vec<OsString>) -> Vec<OsString> {
     given
 }
 
-/// Ends the process as clap does, but the last sentence has the sub-command before `--help`.
-pub(super) fn exit(error: &Error, command: &Command, given: &[OsString]) -> ! {
+/// Ends the process as clap does, with the sub-command before `--help` in the last sentence. The usage is that of `--help`, because
+/// clap shows an option as required if the environment gives it.
+pub(super) fn exit(mut error: Error, mut command: Command, given: &[OsString]) -> ! {
+    command.build();
+    let (used, named) = used(&mut command, given);
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(used.render_usage()));
+    }
     let text = error.render().ansi().to_string();
     let is_help = !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     // clap writes the first word, `error:`, again, and removes colours if there is no terminal.
     match text.split_once(' ').and_then(|(_, text)| text.rsplit_once("--help")) {
         Some((before, after)) if !is_help => {
-            <Error>::raw(error.kind(), format!("{before}{} --help{after}", named(command, given)))
-                .with_cmd(command)
-                .exit()
+            <Error>::raw(error.kind(), format!("{before}{named} --help{after}")).with_cmd(&command).exit()
         }
         _ => error.exit(),
     }
 }
 
-/// The program with the sub-commands that a command line begins with.
-fn named(mut command: &Command, given: &[OsString]) -> String {
+/// The sub-command that a command line begins with, and its name with those above it.
+fn used<'a>(mut command: &'a mut Command, given: &[OsString]) -> (&'a mut Command, String) {
     let mut named = command.get_name().to_owned();
     for word in given.iter().skip(1) {
-        let Some(inner) = command.find_subcommand(word) else { break };
-        command = inner;
+        if command.find_subcommand(word).is_none() {
+            break;
+        }
+        command = command.find_subcommand_mut(word).expect("it is there");
         named = format!("{named} {}", command.get_name());
     }
-    named
+    (command, named)
 }

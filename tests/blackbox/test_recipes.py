@@ -136,12 +136,12 @@ def test_a_command_ends_with_the_session(own_server, on_lost, code):
             os.kill(own_server.process.pid, signal.SIGCONT)
 
 
-def test_a_command_ends_with_its_znode(server):
+def test_a_command_ends_with_any_of_its_znodes(server):
     with started(server, "lock", "/gone", *LONG, *SHOW) as holder:
         shown(holder)
         with server.client() as client:
-            for name in client.children("/gone"):
-                client.delete(f"/gone/{name}")
+            (kazoo_name,) = (name for name in client.children("/gone") if "__lock__" in name)
+            client.delete(f"/gone/{kazoo_name}")
         equal(holder.wait(LIMIT_S), SESSION_LOST)
 
 
@@ -214,6 +214,18 @@ def test_a_semaphore_has_its_leases(server, layout):
                 assert "--leases 2" in refused(server, CONFLICT, "semaphore", path, "--leases", "3", "--layout", "kazoo", "--", "true")
                 with kazoo(server) as client:
                     assert not client.Semaphore(path, max_leases=2).acquire(blocking=False)
+
+
+def test_a_lease_needs_the_lock(server):
+    words = ("semaphore", "/unlocked", "--leases", "1", *LONG, *SHOW)
+    with started(server, *words) as first:
+        shown(first)
+        with started(server, *words) as second, server.client() as client:
+            locks = "/unlocked/locks"
+            wait_until(lambda: client.exists(locks) and client.children(locks), "the second one has the lock")
+            client.delete(f"{locks}/{client.children(locks)[0]}")
+            first.terminate()
+            equal(second.wait(LIMIT_S), SESSION_LOST)
 
 
 def test_members_of_a_barrier_begin_and_end_together(server):

@@ -100,6 +100,7 @@ def test_cp_copies_within_a_server_and_to_another(own_server, client, other):
     equal(done(own_server, "find", "/b", "-name", "more"), "/b/more\n")
     for target in ("/a", "/a/x/copy"):
         refused(own_server, USAGE, "cp", "-f", "/a", target)
+    assert "/a/x/me; it is ephemeral" in refused(own_server, CONFLICT, "cp", "-f", "/b", "/a")
     refused(own_server, NO_ZNODE, "cp", "/a", "/none/b")
     done(own_server, "cp", "/b", f"{at(other)}/b")
     done(other, "cp", f"{at(own_server)}/b", "/c")

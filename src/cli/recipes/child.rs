@@ -4,9 +4,9 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{self, Stdio};
+use std::{io, iter};
 
 use clap::{Args, ValueEnum};
 use nix::sys::prctl::set_pdeathsig;
@@ -55,7 +55,9 @@ impl Holding {
 /// A znode that this session holds.
 pub(super) struct Place {
     pub(super) znode: String,
-    /// The zxid that created it. Later holders have larger ones.
+    /// Znodes in other layouts, made in the same transaction.
+    pub(super) twins: Vec<String>,
+    /// The zxid that created them. Later holders have larger ones.
     pub(super) token: i64,
 }
 
@@ -65,10 +67,23 @@ impl Place {
     /// # Errors
     /// If the znode was deleted, of the server, or if the session has ended.
     pub(super) async fn of(session: &Session, znode: String) -> Result<Place, Fault> {
+        Place::of_twins(session, znode, Vec::new()).await
+    }
+
+    /// That of the session's own znodes in several layouts.
+    ///
+    /// # Errors
+    /// As those of [`Place::of`].
+    pub(super) async fn of_twins(session: &Session, znode: String, twins: Vec<String>) -> Result<Place, Fault> {
         match session.stat(&znode).await.map_err(|error| failed(&znode, &error))? {
-            Some(stat) => Ok(Place { znode, token: stat.czxid }),
+            Some(stat) => Ok(Place { znode, twins, token: stat.czxid }),
             None => Err(deleted(&znode)),
         }
+    }
+
+    /// All its znodes.
+    pub(super) fn znodes(&self) -> impl Iterator<Item = &str> {
+        iter::once(&self.znode).chain(&self.twins).map(String::as_str)
     }
 
     /// Its znode and token in the command's environment.
@@ -210,7 +225,7 @@ impl Child {
 /// Runs a command while the session holds `place`.
 ///
 /// # Errors
-/// If the session is lost or the znode deleted meanwhile, or the command cannot start.
+/// If the session is lost or a znode deleted meanwhile, or the command cannot start.
 pub(super) async fn hold(
     session: &Session,
     stops: &mut Stops,
@@ -221,5 +236,5 @@ pub(super) async fn hold(
 ) -> Result<u8, Fault> {
     let token = place.token.to_string();
     let mut child = Child::start(command, &place.environment(path, &token), None)?;
-    child.run(stops, on_lost, session.gone(&place.znode)).await
+    child.run(stops, on_lost, session.any_gone(place.znodes())).await
 }

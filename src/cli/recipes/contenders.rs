@@ -115,20 +115,24 @@ impl<'a> Contender<'a> {
     /// Waits until no contender is in front.
     ///
     /// # Errors
-    /// Of the server, if the own znode is gone, the session has ended, or the time of `--timeout` passed.
+    /// Of the server, if an own znode is gone, the session has ended, or the time of `--timeout` passed.
     pub(super) async fn turn(&self) -> Result<Place, Fault> {
         let path = self.path;
-        let gone = || Fault::new(ExitCode::SessionLost, format!("{path}: the own znode was deleted"));
-        let own = loop {
+        let gone = || Fault::new(ExitCode::SessionLost, format!("{path}: an own znode was deleted"));
+        let mut own: Vec<String> = loop {
             let names = self.session.children(path).await.map_err(|error| failed(path, &error))?;
             let contenders = names.iter().filter_map(|name| Some((number(name, &ALL)?, name)));
-            let own = contenders.filter(|(_, name)| self.is_own(name)).min();
-            let (number_of_own, own) = own.ok_or_else(gone)?;
+            let mut own: Vec<(i32, &String)> = contenders.filter(|(_, name)| self.is_own(name)).collect();
+            own.sort_unstable();
+            let number_of_own = match own.first() {
+                Some((number, _)) if own.len() == self.role.layouts().len() => *number,
+                _ => return Err(gone()),
+            };
             let in_front = names.iter().filter(|name| !self.is_own(name));
             let in_front = in_front.filter_map(|name| Some((number(name, self.role.respects())?, name)));
             let in_front = in_front.filter(|(number, _)| *number < number_of_own);
             let Some((_, before)) = in_front.clone().max() else {
-                break path::child(path, own);
+                break own.iter().map(|(_, name)| path::child(path, name)).collect();
             };
             match self.session.change_of(&path::child(path, before)).await {
                 Err(late) if late.code == ExitCode::TimedOut => {
@@ -138,7 +142,7 @@ impl<'a> Contender<'a> {
                 done => done?,
             }
         };
-        Place::of(self.session, own).await
+        Place::of_twins(self.session, own.remove(0), own).await
     }
 
     /// The fault that names the holder.

@@ -101,7 +101,8 @@ pub(super) const KV_GET: &str = "\
 Examples:
   corral kv get /config/db
   corral kv get /config/logo --raw > logo.png                   the exact bytes
-  corral kv get /config/db --json | jq .version";
+  corral kv get /config/db --json | jq .version
+  corral cli delete /config/db                                  removes a value";
 
 pub(in crate::cli) const KV_SET: &str = "\
 Examples:

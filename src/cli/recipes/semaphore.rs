@@ -70,7 +70,7 @@ async fn lease(session: &Session, arguments: &Arguments, id: &str) -> Result<Pla
         Layout::Kazoo => agree(session, path, *count).await?,
     }
     let contender = Contender::enter(session, &lock, Role::Exclusive, id).await?;
-    contender.turn().await?;
+    let lock_held = contender.turn().await?;
     loop {
         let (watcher, mut events) = watcher();
         let names = match session.retry(|client| client.get_children(&leases, Some(&watcher))).await {
@@ -88,9 +88,12 @@ async fn lease(session: &Session, arguments: &Arguments, id: &str) -> Result<Pla
         let mode = if *layout == Layout::Curator { CreateMode::EphemeralSequential } else { CreateMode::Ephemeral };
         let create =
             Write::Create { path: &path::child(&leases, &name), creation: creation(Some(id.as_bytes()), mode) };
-        match session.once(&[create], async || Ok(own(session, &leases, &hex).await?.is_some())).await {
+        // Without the lock another one may have counted the leases, too.
+        let checks = lock_held.znodes().map(|path| Write::Check { path, version: None });
+        let writes: Vec<Write<'_>> = checks.chain([create]).collect();
+        match session.once(&writes, async || Ok(own(session, &leases, &hex).await?.is_some())).await {
             Ok(()) => break,
-            Err(Error { code: ErrorCode::NoNode, .. }) => {}
+            Err(Error { code: ErrorCode::NoNode, .. }) => drop(contender.turn().await?),
             Err(error) => return Err(failed(&leases, &error)),
         }
     }

@@ -3,6 +3,8 @@
 //! The main thread, in a runtime of tokio. It does not know the recipes.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use clap::Args;
@@ -229,6 +231,7 @@ impl Session {
             if !is_open {
                 return Err(connection.unreachable(&error));
             }
+            note(&format!("{}: connected", connection.server()));
         }
         Ok(Session { client, servers: connection.server().to_owned(), deadline: Cell::new(deadline) })
     }
@@ -466,6 +469,19 @@ impl Session {
             }
         };
         self.while_kept(vanished).await.unwrap_or_else(|fault| fault)
+    }
+
+    /// As [`Session::gone`], for the first of several znodes.
+    pub(super) async fn any_gone(&self, znodes: impl Iterator<Item = &str>) -> Fault {
+        let mut waits: Vec<_> = znodes.map(|znode| Box::pin(self.gone(znode))).collect();
+        poll_fn(|context| {
+            let ready = waits.iter_mut().find_map(|wait| match wait.as_mut().poll(context) {
+                Poll::Ready(fault) => Some(fault),
+                Poll::Pending => None,
+            });
+            ready.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 }
 

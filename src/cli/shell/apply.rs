@@ -1,12 +1,12 @@
 //! The verb `apply`: znodes as a JSON document describes them.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, IsTerminal as _};
+use std::{fmt, fs};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Value, json};
 
 use crate::cli::shell::paths::{acl, check, usage};
@@ -17,7 +17,7 @@ use crate::cli::subtree::plan::line;
 use crate::exit::{ExitCode, Fault};
 
 /// A znode of the document that is no text.
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a text or an object")]
 struct Described {
     text: Option<String>,
@@ -26,7 +26,7 @@ struct Described {
     mode: Option<Mode>,
 }
 
-#[derive(Deserialize, PartialEq, Eq)]
+#[derive(serde::Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum Mode {
     Persistent,
@@ -63,13 +63,44 @@ pub(super) async fn apply(call: &Call<'_>) -> Result<(), Fault> {
 }
 
 fn parse(text: &[u8]) -> Result<BTreeMap<String, Wish>, String> {
-    let document: BTreeMap<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let Document(document) = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let entry = |(path, value): (String, Value)| {
         let reason = check(&path).err().map(|fault| fault.sentence);
         let wish = reason.map_or_else(|| wish(value), Err);
         wish.map(|wish| (path.clone(), wish)).map_err(|reason| format!("{path:?}: {reason}"))
     };
     document.into_iter().map(entry).collect()
+}
+
+/// Descriptions by paths.
+struct Document(BTreeMap<String, Value>);
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
+        deserializer.deserialize_map(Paths)
+    }
+}
+
+/// Refuses a path that is there twice, because one of its descriptions would be lost.
+struct Paths;
+
+impl<'de> Visitor<'de> for Paths {
+    type Value = Document;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object with a path for each znode")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Document, A::Error> {
+        let mut document = BTreeMap::new();
+        while let Some((path, value)) = entries.next_entry::<String, Value>()? {
+            if document.contains_key(&path) {
+                return Err(de::Error::custom(format!("{path:?} is there twice")));
+            }
+            document.insert(path, value);
+        }
+        Ok(Document(document))
+    }
 }
 
 fn wish(value: Value) -> Result<Wish, String> {
@@ -105,7 +136,8 @@ mod tests {
         assert_eq!(wishes["/b"], Wish { data: Some(vec![0, 1]), acl, is_container: true });
         assert_eq!(wishes["/c"], Wish::default());
         for (text, reason) in [
-            ("[]", "expected a map"),
+            ("[]", "expected an object"),
+            (r#"{"/a": "", "/a": "x"}"#, "is there twice"),
             (r#"{"a": ""}"#, "must start with /"),
             (r#"{"/a": 5}"#, "expected a text or an object"),
             (r#"{"/a": {"data": ""}}"#, "unknown field `data`"),

@@ -49,14 +49,14 @@ pub(super) async fn cp(call: &Call<'_>) -> Result<(), Fault> {
 }
 
 /// A request, and how many znodes it copies.
-type Written = Pin<Box<dyn Future<Output = Result<u64, Error>>>>;
+type Written = Pin<Box<dyn Future<Output = Result<u64, Fault>>>>;
 
 /// A copy that runs.
 struct Copy<'a> {
     target: &'a Place,
     /// Whether data and ACLs of znodes that exist are replaced.
     replaces: bool,
-    written: VecDeque<(String, Written)>,
+    written: VecDeque<Written>,
     /// Znodes that have their final ACL when all below them is there, with their depths.
     late: Vec<(usize, String, Vec<Acl>)>,
     znodes: u64,
@@ -119,8 +119,7 @@ impl<'a> Copy<'a> {
             self.late.push((depth, path.clone(), acl));
         }
         self.bytes += data.as_ref().map_or(0, |data| data.len() as u64);
-        let written = written(client.clone(), path.clone(), data, first, self.replaces);
-        self.push(path, written).await
+        self.push(written(client.clone(), path, data, first, self.replaces)).await
     }
 
     /// Gives znodes of this depth and below their final ACLs.
@@ -128,21 +127,21 @@ impl<'a> Copy<'a> {
         while let Some((_, path, acl)) = self.late.pop_if(|(own, ..)| *own >= depth) {
             self.wait(0).await?;
             let set = self.target.client.set_acl(&path, &acl, None);
-            self.push(path, Box::pin(async { set.await.map(|_| 0) })).await?;
+            self.push(Box::pin(async move { set.await.map(|_| 0).map_err(|error| refused(&error, &path)) })).await?;
         }
         Ok(())
     }
 
-    async fn push(&mut self, path: String, written: Written) -> Result<(), Fault> {
-        self.written.push_back((path, written));
+    async fn push(&mut self, written: Written) -> Result<(), Fault> {
+        self.written.push_back(written);
         self.wait(BATCH).await
     }
 
     /// Waits until no more than so many requests are under way.
     async fn wait(&mut self, most: usize) -> Result<(), Fault> {
         while self.written.len() > most {
-            let Some((path, written)) = self.written.pop_front() else { break };
-            self.znodes += written.await.map_err(|error| refused(&error, &path))?;
+            let Some(written) = self.written.pop_front() else { break };
+            self.znodes += written.await?;
         }
         Ok(())
     }
@@ -159,18 +158,24 @@ async fn batch(scan: &mut Scan) -> Result<Vec<Found>, Fault> {
     Ok(batch)
 }
 
-/// Sends the request at once. A znode that exists is replaced later.
+/// Sends the request at once. A znode that exists is replaced later, but for the ephemeral of a client.
 fn written(client: Client, path: String, data: Option<Vec<u8>>, acl: Vec<Acl>, replaces: bool) -> Written {
     let creation = Creation { data: data.as_deref(), acl: &acl, mode: CreateMode::Persistent, ttl_ms: 0 };
     let created = client.create(&path, &creation);
     Box::pin(async move {
+        let failed = |error: Error| refused(&error, &path);
         match created.await {
             Err(Error { code: ErrorCode::NodeExists, .. }) if replaces => {
+                let known = client.exists(&path, None).await.map_err(failed)?;
+                if known.is_some_and(|stat| stat.ephemeral_owner != 0) {
+                    let sentence = format!("Node already exists: {path}; it is ephemeral and stays with its session");
+                    return Err(Fault::new(ExitCode::Conflict, sentence));
+                }
                 let (data, acl) = (client.set_data(&path, data.as_deref(), None), client.set_acl(&path, &acl, None));
-                data.await?;
-                acl.await.map(|_| 1)
+                data.await.map_err(failed)?;
+                acl.await.map(|_| 1).map_err(failed)
             }
-            created => created.map(|_| 1),
+            created => created.map(|_| 1).map_err(failed),
         }
     })
 }
