@@ -15,8 +15,8 @@ from kazoo.exceptions import KazooException, LockTimeout
 HOSTS, SOCKET, SESSION_S = sys.argv[1], sys.argv[2], int(sys.argv[3]) / 1000
 LOST, TIMED_OUT = 15, 19
 RETRY = {"max_tries": -1, "delay": 0.05, "max_delay": 0.3}
-# After it the client is stopped, because a double barrier of kazoo has no limit.
-MORE_S = 5
+# After the limit and a long section the client is stopped, because a double barrier of kazoo has no limit.
+MORE_S = 10
 idle, lock = queue.SimpleQueue(), threading.Lock()
 
 
