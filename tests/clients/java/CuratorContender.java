@@ -30,7 +30,7 @@ final class CuratorContender {
     private static final int TIMED_OUT = 19;
     private static final int RETRY_MS = 100;
     private static final int CALL_PAUSE_MS = 5;
-    private static final int MORE_MS = 5_000;
+    private static final int MORE_MS = 10_000;
     private static final ScheduledExecutorService TIMER = Executors.newScheduledThreadPool(4);
     private static final ConcurrentLinkedQueue<CuratorFramework> IDLE = new ConcurrentLinkedQueue<>();
     private static String hosts;
