@@ -3,11 +3,14 @@
 //! The main thread, in a runtime of tokio. A contender has a znode in each layout, made in one transaction, because neither
 //! library knows the other's names. It respects the contenders of all layouts, and watches its predecessor only.
 
+use std::io::{self, IsTerminal as _};
+use std::mem;
+
 use corral_client::{CreateMode, Error, ErrorCode, Write};
 use corral_core::path;
 
 use crate::cli::client::failed;
-use crate::cli::output::plain;
+use crate::cli::output::{note, plain};
 use crate::cli::recipes::child::Place;
 use crate::cli::recipes::session::{Session, creation, unique};
 use crate::exit::{ExitCode, Fault};
@@ -119,6 +122,7 @@ impl<'a> Contender<'a> {
     pub(super) async fn turn(&self) -> Result<Place, Fault> {
         let path = self.path;
         let gone = || Fault::new(ExitCode::SessionLost, format!("{path}: an own znode was deleted"));
+        let mut is_told = false;
         let mut own: Vec<String> = loop {
             let names = self.session.children(path).await.map_err(|error| failed(path, &error))?;
             let contenders = names.iter().filter_map(|name| Some((number(name, &ALL)?, name)));
@@ -134,6 +138,9 @@ impl<'a> Contender<'a> {
             let Some((_, before)) = in_front.clone().max() else {
                 break own.iter().map(|(_, name)| path::child(path, name)).collect();
             };
+            if !mem::replace(&mut is_told, true) && io::stderr().is_terminal() {
+                note(&format!("{path}: another contender is in front; waiting"));
+            }
             match self.session.change_of(&path::child(path, before)).await {
                 Err(late) if late.code == ExitCode::TimedOut => {
                     let holder = in_front.min().map_or(before, |(_, name)| name);

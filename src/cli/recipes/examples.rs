@@ -125,9 +125,10 @@ Examples:
   corral cli deleteall /tx/42                                   when all sites know the decision";
 
 pub(super) const VOTE: &str = "\
-The command ends with 0 after a commit, and with 20 after an abort. A site that is started again keeps its vote.
+The command ends with 0 after a commit, and with 20 after an abort. A site that is started again keeps its vote. Without --timeout it
+waits for the decision without a limit, also if the coordinator has ended.
 
 Examples:
-  corral 2pc vote /tx/42 --site db -- ./prepare.sh && ./commit.sh
+  corral 2pc vote /tx/42 --site db --timeout 60 -- ./prepare.sh && ./commit.sh
   corral 2pc vote /tx/42 --site db --timeout 60 -- ./prepare.sh
   corral 2pc vote /tx/42 --site cache --commit";

@@ -53,7 +53,7 @@ pub(crate) struct Set {
     connection: Connection,
     /// The znode
     path: String,
-    /// The value. Without it standard input is read
+    /// The value. Without it standard input is read, and the end of its last line belongs to the value
     value: Option<String>,
     /// Only if the znode has this version, else end with 17
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]

@@ -58,7 +58,7 @@ pub(crate) struct Queue {
 pub(crate) struct Put {
     #[command(flatten)]
     queue: Queue,
-    /// The item. Without it standard input is read
+    /// The item. Without it standard input is read, and the end of its last line belongs to the item
     data: Option<String>,
     /// Items with a lower number are taken first
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=999))]

@@ -124,7 +124,7 @@ pub(super) static VERBS: &[Verb] = &[
             flag("delete", "Delete znodes below that the file does not hold"),
         ],
         "Create and change the znodes of a JSON file: {\"/app\": \"text\", \"/app/b\": {\"base64\": \"AAE=\", \"acl\": [\"world:anyone:r\"], \"mode\": \"container\"}}.",
-        ["apply -n app.json", "apply app.json", "apply -y -delete app.json"],
+        ["apply -n app.json", "apply -y app.json", "apply -y -delete app.json"],
     ),
     new("close", "", &[], "Close the session.", ["close", "connect", "connect 10.0.0.2:2181"]),
     new(
