@@ -2,7 +2,9 @@
 //!
 //! The main thread only.
 
+use std::fs;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use tokio::runtime;
 
@@ -41,6 +43,18 @@ pub(super) fn print(text: &str) -> Result<(), Fault> {
     let mut out = Output::new();
     out.write(text)?;
     out.finish()
+}
+
+/// Whether what is written is lost although writing succeeds: the runtime of Rust opens a closed standard output as /dev/null, for
+/// reading and writing. A shell opens it for writing alone.
+pub(super) fn is_closed() -> bool {
+    const ACCESS: u32 = 0b11;
+    const READ_WRITE: u32 = 2;
+    let is_null = fs::read_link("/proc/self/fd/1").is_ok_and(|target| target == Path::new("/dev/null"));
+    let flags = fs::read_to_string("/proc/self/fdinfo/1").unwrap_or_default();
+    let flags = flags.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    is_null && flags.is_some_and(|flags| flags & ACCESS == READ_WRITE)
 }
 
 /// Writes a fault to standard error, each of its lines with the program's name in front.

@@ -114,6 +114,13 @@ def test_a_signal_ends_the_wait_and_leaves_nothing(server):
         equal(len(children(server, "/wait")), 3)
 
 
+def test_a_signal_ends_a_stopped_command(server):
+    with started(server, "lock", "/stopped", *LONG, "--", "sh", "-c", 'echo "$$ 0"; kill -STOP $$') as holder:
+        shown(holder)
+        holder.terminate()
+        equal(holder.wait(LIMIT_S), 128 + signal.SIGTERM)
+
+
 def test_a_command_does_not_outlive_its_holder(server):
     with started(server, "lock", "/killed", *SHORT, *SHOW) as holder:
         pid, token = shown(holder)
@@ -290,6 +297,14 @@ def test_an_item_is_removed_when_its_command_has_ended_well(server):
         assert queue.consume()
         queue.put(b"of kazoo", priority=1)
         equal(done(server, "queue", "take", "/queue"), "of kazoo\n")
+
+
+def test_no_item_is_taken_by_a_closed_output(server):
+    done(server, "queue", "put", "/closed", "item")
+    words = arguments(server, ("queue", "take", "/closed"))
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], stderr=subprocess.PIPE, check=False)
+    assert closed.returncode == 1 and b"closed" in closed.stderr, closed
+    equal(done(server, "queue", "len", "/closed"), "1\n")
 
 
 def test_lines_are_added_as_they_come(server):

@@ -209,6 +209,10 @@ impl Child {
         if self.has_group || signal != Signal::SIGINT {
             self.send(signal);
         }
+        if matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP) {
+            // A stopped process gets other signals only when it goes on.
+            self.send(Signal::SIGCONT);
+        }
     }
 
     fn send(&self, signal: Signal) {

@@ -13,7 +13,7 @@ use corral_core::path;
 use tokio::time::timeout;
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::output::print;
+use crate::cli::output::{is_closed, print};
 use crate::cli::recipes::child::{Child, Holding, Place};
 use crate::cli::recipes::contenders::{Contender, Role};
 use crate::cli::recipes::examples::{QUEUE_LEN, QUEUE_PEEK, QUEUE_PUT, QUEUE_TAKE};
@@ -215,6 +215,10 @@ impl Batches<'_> {
 
 fn take(arguments: &Take) -> Result<u8, Fault> {
     let Take { queue: Queue { connection, path }, holding, command } = arguments;
+    if command.is_empty() && is_closed() {
+        let sentence = format!("{path}: standard output is closed, so an item would be lost; give a command or a file");
+        return Err(Fault::new(ExitCode::Internal, sentence));
+    }
     session::run(connection, holding.limit.timeout, path, async |session, stops| {
         let paths = Paths::of(path);
         let late = late_as(format!("{path}: no item came"));
