@@ -2,10 +2,9 @@
 //!
 //! The main thread only.
 
-use std::fs;
 use std::io::{self, Write as _};
-use std::path::Path;
 
+use rustix::fs::{OFlags, fcntl_getfl, fstat, makedev};
 use tokio::runtime;
 
 use crate::exit::{ExitCode, Fault};
@@ -48,13 +47,9 @@ pub(super) fn print(text: &str) -> Result<(), Fault> {
 /// Whether what is written is lost although writing succeeds: the runtime of Rust opens a closed standard output as /dev/null, for
 /// reading and writing. A shell opens it for writing alone.
 pub(super) fn is_closed() -> bool {
-    const ACCESS: u32 = 0b11;
-    const READ_WRITE: u32 = 2;
-    let is_null = fs::read_link("/proc/self/fd/1").is_ok_and(|target| target == Path::new("/dev/null"));
-    let flags = fs::read_to_string("/proc/self/fdinfo/1").unwrap_or_default();
-    let flags = flags.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    is_null && flags.is_some_and(|flags| flags & ACCESS == READ_WRITE)
+    const NULL: (u32, u32) = (1, 3);
+    let is_null = fstat(io::stdout()).is_ok_and(|stat| stat.st_rdev == makedev(NULL.0, NULL.1));
+    is_null && fcntl_getfl(io::stdout()).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
 }
 
 /// Writes a fault to standard error, each of its lines with the program's name in front.

@@ -3,8 +3,6 @@
 //! The main thread, in a runtime of tokio. It does not know the recipes.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +10,7 @@ use corral_client::{
     Acl, Client, CreateMode, Creation, Error, ErrorCode, Reply, Stat, Status, Watcher, Write, watcher,
 };
 use corral_core::path;
+use futures_lite::FutureExt as _;
 use nix::sys::signal::Signal;
 use nix::unistd::gethostname;
 use tokio::time::{Instant, timeout_at};
@@ -473,15 +472,8 @@ impl Session {
 
     /// As [`Session::gone`], for the first of several znodes.
     pub(super) async fn any_gone(&self, znodes: impl Iterator<Item = &str>) -> Fault {
-        let mut waits: Vec<_> = znodes.map(|znode| Box::pin(self.gone(znode))).collect();
-        poll_fn(|context| {
-            let ready = waits.iter_mut().find_map(|wait| match wait.as_mut().poll(context) {
-                Poll::Ready(fault) => Some(fault),
-                Poll::Pending => None,
-            });
-            ready.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
+        let waits = znodes.map(|znode| self.gone(znode).boxed_local());
+        waits.reduce(|one, other| one.or(other).boxed_local()).expect("one znode at least").await
     }
 }
 

@@ -6,7 +6,8 @@ use std::{fmt, fs};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{self, Deserializer as _, MapAccess, Visitor};
 use serde_json::{Value, json};
 
 use crate::cli::shell::paths::{acl, check, usage};
@@ -17,7 +18,7 @@ use crate::cli::subtree::plan::line;
 use crate::exit::{ExitCode, Fault};
 
 /// A znode of the document that is no text.
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a text or an object")]
 struct Described {
     text: Option<String>,
@@ -26,7 +27,7 @@ struct Described {
     mode: Option<Mode>,
 }
 
-#[derive(serde::Deserialize, PartialEq, Eq)]
+#[derive(Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum Mode {
     Persistent,
@@ -63,7 +64,9 @@ pub(super) async fn apply(call: &Call<'_>) -> Result<(), Fault> {
 }
 
 fn parse(text: &[u8]) -> Result<BTreeMap<String, Wish>, String> {
-    let Document(document) = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let document = json.deserialize_map(Paths).and_then(|document| json.end().map(|()| document));
+    let document = document.map_err(|error| error.to_string())?;
     let entry = |(path, value): (String, Value)| {
         let reason = check(&path).err().map(|fault| fault.sentence);
         let wish = reason.map_or_else(|| wish(value), Err);
@@ -72,26 +75,17 @@ fn parse(text: &[u8]) -> Result<BTreeMap<String, Wish>, String> {
     document.into_iter().map(entry).collect()
 }
 
-/// Descriptions by paths.
-struct Document(BTreeMap<String, Value>);
-
-impl<'de> Deserialize<'de> for Document {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
-        deserializer.deserialize_map(Paths)
-    }
-}
-
-/// Refuses a path that is there twice, because one of its descriptions would be lost.
+/// Descriptions by paths. Refuses a path that is there twice, because one of its descriptions would be lost.
 struct Paths;
 
 impl<'de> Visitor<'de> for Paths {
-    type Value = Document;
+    type Value = BTreeMap<String, Value>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object with a path for each znode")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Document, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
         let mut document = BTreeMap::new();
         while let Some((path, value)) = entries.next_entry::<String, Value>()? {
             if document.contains_key(&path) {
@@ -99,7 +93,7 @@ impl<'de> Visitor<'de> for Paths {
             }
             document.insert(path, value);
         }
-        Ok(Document(document))
+        Ok(document)
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cli::shell::paths::{check, refused, usage};
 use crate::cli::shell::place::{Place, below};
-use crate::cli::shell::scan::{Found, Scan, Wants};
+use crate::cli::shell::scan::{Found, Scan, Wants, is_ephemeral};
 use crate::cli::shell::znodes::Call;
 use crate::exit::{ExitCode, Fault};
 
@@ -167,7 +167,7 @@ fn written(client: Client, path: String, data: Option<Vec<u8>>, acl: Vec<Acl>, r
         match created.await {
             Err(Error { code: ErrorCode::NodeExists, .. }) if replaces => {
                 let known = client.exists(&path, None).await.map_err(failed)?;
-                if known.is_some_and(|stat| stat.ephemeral_owner != 0) {
+                if known.is_some_and(|stat| is_ephemeral(&stat)) {
                     let sentence = format!("Node already exists: {path}; it is ephemeral and stays with its session");
                     return Err(Fault::new(ExitCode::Conflict, sentence));
                 }

@@ -46,8 +46,12 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) fn is_ephemeral(&self) -> bool {
-        matches!(Owner::from_bits(self.stat.ephemeral_owner), Owner::Session(_))
+        is_ephemeral(&self.stat)
     }
+}
+
+pub(super) fn is_ephemeral(stat: &Stat) -> bool {
+    matches!(Owner::from_bits(stat.ephemeral_owner), Owner::Session(_))
 }
 
 type Answers = Result<(Found, Vec<String>), Error>;
