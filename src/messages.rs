@@ -6,73 +6,47 @@
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 
-use corral_core::change::AppliedBatch;
-use corral_core::command::Proposals;
-use corral_core::coordinator::Flow;
-use corral_core::delta::Delta;
 use corral_core::ids::{ConnId, Micros, ShardId};
 use corral_core::report::{Gathered, Piece, SessionMark, SessionPiece};
-use corral_core::sasl::Users;
 use corral_core::sequencer::FrozenState;
-use corral_core::shard::Question;
+use corral_core::shard::{Question, Requests, ShardMessage};
 use corral_core::snapshot::Snapshot;
-use corral_core::view::View;
 pub(crate) use corral_engine::Event;
 use corral_engine::{Garbage, Receive};
 use corral_wire::fourletter::FourLetter;
 use tokio::sync::oneshot;
 
 use crate::net::acceptor::{Accepted, SharedAcceptor};
-use crate::net::peers::PeerEvent;
+use crate::net::peers::ConnectionEvent;
 
 /// To a shard actor.
 pub(crate) enum ToShard {
-    /// A committed log entry, shared by all shards.
-    Batch { batch: Arc<AppliedBatch>, sent: Micros },
+    /// For the shard, and when it was sent if the consensus actor sent it.
+    Message { message: ShardMessage, sent: Option<Micros> },
     /// A client connected and was given to this shard.
     Accepted(Accepted),
     /// Accept connections, for all shards: from the listeners that this one's ring is given.
     Accept(SharedAcceptor),
     /// This one's ring serves this listener from now on, and none before it.
     Listen(TcpListener),
-    /// These connections' syncs are answered, behind every batch they wait for.
-    Synced(Vec<ConnId>),
-    /// These connections' syncs cannot be answered.
-    SyncRefused(Vec<ConnId>),
-    /// These connections asked for sessions that are not theirs.
-    Refused(Vec<ConnId>),
-    /// The state machine froze its delta; every batch before it has been sent.
-    Adopt(Arc<Delta>),
-    /// The frozen delta is in this snapshot.
-    Swap(Arc<Snapshot>),
-    /// How commands go from here on, in an ensemble.
-    Flow(Flow),
-    /// Another server's snapshot took the place of everything: this is the tree now, and so many sessions live.
-    Install(Box<View>, u64),
     /// An asker waits for the answer to a four-letter command. A piece of it is wanted, from this place on.
     PieceAsked { asker: Asker, command: FourLetter, from: usize },
-    /// The answer to a word that a connection of this shard asked for.
-    FourLetterAnswered { conn: ConnId, text: String },
-    /// The audit log has caught up: writes that were held for it go on.
-    WritesGoOn,
-    /// Whether writes that add data are refused from here on.
-    Growth(bool),
-    /// So many of a hundred connections are to be closed.
-    Shed { percent: u8 },
-    /// The users of SASL were read again.
-    SaslUsers(Arc<Users>),
-    /// Answer what is under way, take nothing new, then close every connection.
-    Drain,
+}
+
+impl From<ShardMessage> for ToShard {
+    fn from(message: ShardMessage) -> ToShard {
+        ToShard::Message { message, sent: None }
+    }
 }
 
 /// To the consensus actor.
 pub(crate) enum ToConsensus {
     /// [`Event::Requests`] of a shard, and when it was sent.
-    Requests { shard: ShardId, proposals: Proposals, syncs: Vec<ConnId>, sent: Micros },
+    Requests { shard: ShardId, requests: Requests, sent: Micros },
     /// Something that the engine is to know.
     Event(Event),
     /// Of an ensemble: something happened on a connection to another server.
-    Peer(PeerEvent),
+    Peer(ConnectionEvent),
     /// The engine wanted a turn at this time.
     Timer,
     /// An asker waits for the answer to `dump`. Sessions are wanted, from this one on.

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use corral_consensus::{Micros, NodeId};
-use corral_core::view::View;
+use corral_core::shard::ShardMessage;
 use corral_engine::{
-    Answer, CorruptState, Effect, Ended, Engine, Event, Finding, Now, Status, ToLog, ToShards, Turned,
+    CorruptState, Effect, Ended, Engine, Event, Finding, Now, PeerEvent, Status, ToLog, ToPeers, Turned,
 };
 use glommio::timer::Timer;
 
@@ -23,7 +23,7 @@ use crate::exit::{Ending, ExitCode, Fault};
 use crate::gauges::Gauges;
 use crate::messages::{ToConsensus, ToControl, ToShard, ToSnapshotReceiver, ToWriter};
 use crate::net::peers::event::{Direction, Reason};
-use crate::net::peers::{PeerConnections, PeerEvent};
+use crate::net::peers::{ConnectionEvent, PeerConnections};
 use crate::runtime::clock::Clock;
 use crate::runtime::mailbox::Post;
 use crate::runtime::turn::Turn;
@@ -152,9 +152,9 @@ impl ConsensusActor {
 
     fn receive(&mut self, message: ToConsensus) {
         match message {
-            ToConsensus::Requests { shard, proposals, syncs, sent } => {
+            ToConsensus::Requests { shard, requests, sent } => {
                 self.times.queued(self.clock.now_us().0.saturating_sub(sent.0));
-                self.handle(Event::Requests { shard, proposals, syncs });
+                self.handle(Event::Requests(shard, requests));
             }
             ToConsensus::Event(event) => {
                 if let Event::Durable(number) = &event {
@@ -182,27 +182,32 @@ impl ConsensusActor {
         }
     }
 
-    fn heard_of_peer(&mut self, event: PeerEvent) {
+    fn heard_of_peer(&mut self, event: ConnectionEvent) {
         match event {
-            PeerEvent::Name { peer, resolves } => self.handle(Event::PeerName { peer, resolves }),
-            PeerEvent::Up { peer, direction: Direction::Out, stream, .. } => {
-                self.handle(Event::ConnectedTo { peer, stream });
+            ConnectionEvent::Name { peer, resolves } => self.handle_peer(peer, PeerEvent::Name { resolves }),
+            ConnectionEvent::Up { peer, direction: Direction::Out, stream, .. } => {
+                self.handle_peer(peer, PeerEvent::ConnectedTo { stream });
             }
-            PeerEvent::Up { peer, direction: Direction::In, stream, incarnation } => {
-                self.handle(Event::Accepted { peer, stream, incarnation });
+            ConnectionEvent::Up { peer, direction: Direction::In, stream, incarnation } => {
+                self.handle_peer(peer, PeerEvent::Accepted { stream, incarnation });
             }
-            PeerEvent::Down { peer, direction, stream, reason } => {
+            ConnectionEvent::Down { peer, direction, stream, reason } => {
                 let gone = matches!(reason, Reason::Closed | Reason::Reset);
-                self.handle(match direction {
-                    Direction::Out => Event::DisconnectedFrom { peer, stream, gone },
-                    Direction::In => Event::Lost { peer, stream, gone },
-                });
+                let event = match direction {
+                    Direction::Out => PeerEvent::DisconnectedFrom { stream, gone },
+                    Direction::In => PeerEvent::Lost { stream, gone },
+                };
+                self.handle_peer(peer, event);
             }
-            PeerEvent::Frames { peer, stream, frames, hold } => {
-                frames.into_iter().for_each(|frame| self.handle(Event::Frame { peer, stream, frame }));
+            ConnectionEvent::Frames { peer, stream, frames, hold } => {
+                frames.into_iter().for_each(|frame| self.handle_peer(peer, PeerEvent::Frame { stream, frame }));
                 drop(hold);
             }
         }
+    }
+
+    fn handle_peer(&mut self, peer: NodeId, event: PeerEvent) {
+        self.handle(Event::Peer(peer, event));
     }
 
     fn handle(&mut self, event: Event) {
@@ -253,14 +258,8 @@ impl ConsensusActor {
     fn do_one(&mut self, effect: Effect) {
         let channels = &self.channels;
         match effect {
-            Effect::Shards(message) => self.tell_shards(&message),
-            Effect::Shard { shard, answer, conns } => {
-                let _ = channels.shards[usize::from(shard.0)].send(match answer {
-                    Answer::Synced => ToShard::Synced(conns),
-                    Answer::SyncRefused => ToShard::SyncRefused(conns),
-                    Answer::Refused => ToShard::Refused(conns),
-                });
-            }
+            Effect::Shards(message) => channels.shards.iter().for_each(|shard| self.tell(shard, message.clone())),
+            Effect::Shard(shard, message) => self.tell(&channels.shards[usize::from(shard.0)], message),
             Effect::Log(message) => {
                 if let ToLog::Append(append) = &message {
                     self.times.begin(self.clock.now_us(), append);
@@ -288,55 +287,45 @@ impl ConsensusActor {
                     Ended::Damaged(sentence) => Ending::Failed(Fault::new(ExitCode::DataDamaged, sentence)),
                 });
             }
-            of_ensemble => self.tell_peers(of_ensemble),
+            Effect::Peers(command) => self.tell_peers(command),
         }
     }
 
-    fn tell_shards(&self, message: &ToShards) {
-        let sent = corral_core::ids::Micros(self.clock.now_us().0);
-        for shard in &self.channels.shards {
-            let _ = shard.send(match message {
-                ToShards::Batch(batch) => ToShard::Batch { batch: Arc::clone(batch), sent },
-                ToShards::Adopt(delta) => ToShard::Adopt(Arc::clone(delta)),
-                ToShards::Swap(snapshot) => ToShard::Swap(Arc::clone(snapshot)),
-                ToShards::Flow(note) => ToShard::Flow(*note),
-                ToShards::Install(view, alive) => ToShard::Install(Box::new(View::clone(view)), *alive),
-                ToShards::Growth(refuses) => ToShard::Growth(*refuses),
-                ToShards::Drain => ToShard::Drain,
-            });
-        }
+    fn tell(&self, shard: &Post<ToShard>, message: ShardMessage) {
+        let sent = Some(corral_core::ids::Micros(self.clock.now_us().0));
+        let _ = shard.send(ToShard::Message { message, sent });
     }
 
-    fn tell_peers(&mut self, effect: Effect) {
+    fn tell_peers(&mut self, command: ToPeers) {
         let Some(peers) = &self.channels.peers else { return };
-        match effect {
-            Effect::Send { peer, stream: Some(stream), kind, payload, .. } => {
+        match command {
+            ToPeers::Send { peer, stream: Some(stream), kind, payload, .. } => {
                 // Where it is not taken the connection has ended, and that is reported.
                 let _ = peers.send_on(peer, stream, kind, payload);
             }
-            Effect::Send { peer, stream: None, kind, payload, announces_snapshot: announced_snapshot } => {
+            ToPeers::Send { peer, stream: None, kind, payload, announces_snapshot: announced_snapshot } => {
                 if peers.send(peer, kind, payload).is_err() {
-                    self.engine.handle(self.now(), Event::Undelivered { peer, announced_snapshot });
+                    let event = PeerEvent::Undelivered { announced_snapshot };
+                    self.engine.handle(self.now(), Event::Peer(peer, event));
                 }
             }
-            Effect::Flush => peers.flush(),
-            Effect::Close { peer, stream } => peers.shut(peer, stream),
-            Effect::Connect(servers) => {
+            ToPeers::Flush => peers.flush(),
+            ToPeers::Close { peer, stream } => peers.shut(peer, stream),
+            ToPeers::Connect(servers) => {
                 if let Err(error) = peers.configure(servers) {
                     tracing::error!("peer connections cannot follow the membership, trying again: {error}");
                 }
             }
-            Effect::Adopt(generation) => {
+            ToPeers::Adopt(generation) => {
                 if let Err(error) = peers.adopt(generation) {
                     tracing::error!("peer connections cannot be restarted, trying again: {error}");
                 }
             }
             // Fails only where nobody listens yet, because this server is told to stop.
-            Effect::Moved(moved) => {
+            ToPeers::Moved(moved) => {
                 moved.list.iter().for_each(|list| self.channels.gauges.show_members(list.clone()));
                 let _ = self.channels.ports.send(moved);
             }
-            _ => unreachable!("carried out above"),
         }
     }
 

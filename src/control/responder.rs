@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use corral_core::ids::ShardId;
 use corral_core::report::{Gathered, Report, SessionMark, asks_shards, is_long, render};
-use corral_core::shard::Question;
+use corral_core::shard::{Question, ShardMessage};
 use corral_wire::fourletter::FourLetter;
 
 use super::facts::Facts;
@@ -75,7 +75,7 @@ impl Responder {
                     self.asked(Asker::Http(self.http_requests), command, argument);
                 }
                 ToControl::Shed { percent } => {
-                    self.shards.iter().for_each(|shard| drop(shard.send(ToShard::Shed { percent })));
+                    self.shards.iter().for_each(|shard| drop(shard.send(ShardMessage::Shed(percent).into())));
                 }
                 ToControl::SnapshotWanted => drop(self.consensus.send(corral_engine::Event::SnapshotRequested.into())),
                 ToControl::Stop => drop(self.consensus.send(corral_engine::Event::Stop.into())),
@@ -162,7 +162,7 @@ impl Responder {
         match asker {
             Asker::Connection { shard, conn } => {
                 let text = render(command, gathered);
-                let _ = self.shards[usize::from(shard.0)].send(ToShard::FourLetterAnswered { conn, text });
+                let _ = self.shards[usize::from(shard.0)].send(ShardMessage::FourLetterAnswered { conn, text }.into());
             }
             // Its connection may have ended meanwhile.
             Asker::Http(request) => {
@@ -280,7 +280,7 @@ mod tests {
                     let piece = Box::new(Piece::default());
                     asking.send(ToControl::Piece { asker, shard: ShardId(0), piece }).expect("it is received");
                 }
-                ToShard::FourLetterAnswered { .. } => texts += 1,
+                ToShard::Message { message: ShardMessage::FourLetterAnswered { .. }, .. } => texts += 1,
                 _ => panic!("nothing else is asked"),
             }
         }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use corral_core::ids::ShardId;
 use corral_core::sasl::Users;
-use corral_core::shard::{Shard, ShardConfig};
+use corral_core::shard::{Shard, ShardConfig, ShardMessage};
 use corral_core::view::View;
 use corral_engine::{CorruptState, Engine, Event, Finding, Moved, StoredServers, ToLog};
 use corral_storage::MmapDisk;
@@ -253,7 +253,7 @@ fn serve(
     start_certificates(context, plan, signals)?;
     if let Some(audit) = context.audit.clone() {
         let (shards, reopened) = (context.boxes.to_shards(), audit.clone());
-        audit.release_by(move || shards.iter().for_each(|shard| drop(shard.send(ToShard::WritesGoOn))));
+        audit.release_by(move || shards.iter().for_each(|shard| drop(shard.send(ShardMessage::WritesGoOn.into()))));
         signals.reload_by(move || reopened.reopen());
     }
     let log_thread = start_threads(context, plan, recovery, signals)?;
@@ -426,7 +426,7 @@ fn start_certificates(context: &Context, plan: &CorePlan, signals: &Signals) -> 
     let reload_users = move || {
         let users = Arc::new(users::read(&security)?.unwrap_or_default());
         // A shard that has ended serves no client.
-        shards.iter().for_each(|shard| drop(shard.send(ToShard::SaslUsers(Arc::clone(&users)))));
+        shards.iter().for_each(|shard| drop(shard.send(ShardMessage::SaslUsers(Arc::clone(&users)).into())));
         Ok(())
     };
     let run = move || certificates::run(&kept, has_users.then_some(&reload_users), &asked);

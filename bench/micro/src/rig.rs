@@ -5,9 +5,9 @@
 //! log: decoded, proposed, batched, encoded for the log, evaluated, applied to the shard's view, answered.
 
 use super::parts::{self, DATA, TIMES_MAX, new_path};
-use corral_core::ids::{ConnId, Millis, WallMillis};
+use corral_core::ids::{ConnId, Micros, WallMillis, Zxid};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
-use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shard::{ClientEvent, Effects, NewClient, Requests, Shard, ShardConfig, ShardEvent, ShardMessage};
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::append_frame;
 use corral_wire::records::{
@@ -15,10 +15,12 @@ use corral_wire::records::{
 };
 use corral_wire::{OpCode, Vector};
 use std::hint::black_box;
+use std::mem;
+use std::sync::Arc;
 
 /// Requests that arrive together.
 pub(crate) const DEPTH: u32 = 16;
-const NOW: Millis = Millis(1);
+const NOW: Micros = Micros(1000);
 
 /// A request of a path.
 pub(crate) enum Request {
@@ -58,7 +60,7 @@ impl Request {
 struct Rig {
     shard: Shard,
     sequencer: Sequencer,
-    out: Outputs,
+    effects: Effects,
     conn: ConnId,
     index: u64,
     replies: u64,
@@ -70,10 +72,11 @@ impl Rig {
         let machine = parts::machine();
         let view = machine.view().clone();
         let mut sequencer = Sequencer::new(SequencerConfig::default(), machine, 0, 0);
-        sequencer.lead(NOW, 2);
-        let mut shard = Shard::new(ShardConfig::default(), view, 1, NOW);
-        let conn = shard.accepted(NOW, "127.0.0.1:9".parse().expect("an address"), [7; 16]);
-        let mut rig = Self { shard, sequencer, out: Outputs::default(), conn, index: 0, replies: 0 };
+        sequencer.lead(NOW.millis(), 2);
+        let mut shard = Shard::new(ShardConfig::default(), view, 1, NOW.millis());
+        let client = NewClient::new("127.0.0.1:9".parse().expect("an address"), [7; 16]);
+        let conn = shard.accept(NOW, client).expect("it does not drain");
+        let mut rig = Self { shard, sequencer, effects: Effects::default(), conn, index: 0, replies: 0 };
         let mut bytes = Vec::new();
         let (passwd, timeout_ms, read_only) = (Some(&[0; 16][..]), 30_000, Some(false));
         let greeting =
@@ -86,30 +89,42 @@ impl Rig {
 
     /// Bytes in, and all that follows from them.
     fn turn(&mut self, bytes: &[u8]) {
-        self.shard.received(NOW, self.conn, bytes, &mut self.out);
-        while let Some(proposals) = self.shard.take_proposals() {
-            self.sequencer.enqueue(NOW, proposals);
-            let batch = self.sequencer.next_batch(WallMillis(1_700_000_000_000)).expect("something was proposed");
-            let payload = batch.encode();
-            self.sequencer.proposed(batch);
-            self.index += 1;
-            let applied = self.sequencer.commit(NOW, self.index, 1, &payload, true).expect("a batch");
-            self.shard.apply(NOW, &applied, &mut self.out);
-        }
-        self.take_replies();
-        while self.shard.is_walking() {
-            self.shard.walk_on(NOW, &mut self.out);
-            self.take_replies();
+        self.shard.handle(NOW, ShardEvent::Client(self.conn, ClientEvent::Received { bytes, applied: Zxid(0) }));
+        self.carry_out();
+        while self.shard.needs_turn() {
+            self.shard.turn(NOW);
+            self.carry_out();
         }
     }
 
-    fn take_replies(&mut self) {
-        while let Some(conn) = self.out.dirty.pop() {
-            let unsent = black_box(self.shard.unsent(conn));
-            self.replies += u64::from(!unsent.is_empty());
-            let count = unsent.len();
-            self.shard.sent(NOW, conn, count, &mut self.out);
+    fn carry_out(&mut self) {
+        let mut effects = mem::take(&mut self.effects);
+        loop {
+            self.shard.take_effects(&mut effects);
+            if effects.is_empty() {
+                break;
+            }
+            for conn in effects.dirty.drain(..) {
+                let unsent = black_box(self.shard.unsent(conn));
+                self.replies += u64::from(!unsent.is_empty());
+                let count = unsent.len();
+                self.shard.handle(NOW, ShardEvent::Client(conn, ClientEvent::Sent(count)));
+            }
+            effects.requests.drain(..).for_each(|requests| self.commit(requests));
+            effects.answered.clear();
+            effects.applied = 0;
         }
+        self.effects = effects;
+    }
+
+    fn commit(&mut self, requests: Requests) {
+        self.sequencer.enqueue(NOW.millis(), requests.proposals);
+        let batch = self.sequencer.next_batch(WallMillis(1_700_000_000_000)).expect("something was proposed");
+        let payload = batch.encode();
+        self.sequencer.proposed(batch);
+        self.index += 1;
+        let applied = self.sequencer.commit(NOW.millis(), self.index, 1, &payload, true).expect("a batch");
+        self.shard.handle(NOW, ShardEvent::Message(ShardMessage::Batch(Arc::new(applied))));
     }
 }
 

@@ -10,7 +10,8 @@ use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use corral_core::ids::{ConnId, Millis, Zxid};
+use corral_core::ids::{ConnId, Zxid};
+use corral_core::shard::{ClientEvent, ShardEvent};
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
@@ -53,7 +54,7 @@ impl ShardActor {
             // Events first: what was sent is known to be sent before anybody asks.
             let left = self.take_events(&piece);
             self.receive_some(mailbox.try_iter().take(MAILBOX_BATCH));
-            self.send_batch_if_any();
+            self.end_turn();
             if let Some(resident) = &mut *resident.borrow_mut() {
                 resident.turn();
             }
@@ -63,7 +64,7 @@ impl ShardActor {
             if drained && resident.borrow().as_ref().is_none_or(Resident::is_over) {
                 return;
             }
-            let busy = left || !is_quiet() || self.is_applying() || self.goes_on();
+            let busy = left || !is_quiet() || self.goes_on();
             if busy || !pace.brisk {
                 self.send_all(None);
             }
@@ -125,7 +126,6 @@ impl ShardActor {
     /// What has come from clients, until the turn is over. Whether something is left.
     fn take_events(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
-            let now = self.begin();
             let applied = Zxid(self.channels.applied_anywhere());
             let mut spent = 0;
             for _ in 0..EVENTS {
@@ -137,21 +137,18 @@ impl ShardActor {
                     Some(Event::Accepted { stream }) => self.admit(stream),
                     Some(Event::Received { conn, bytes }) => {
                         self.pause_if_stalled(conn);
-                        self.with(|shard, out| {
-                            shard.observe(applied);
-                            shard.received(now, conn, &bytes, out);
-                            spent += shard.spent();
-                        });
+                        self.handle_client(conn, ClientEvent::Received { bytes: &bytes, applied });
+                        spent += self.shard.borrow().spent();
                     }
-                    Some(Event::Ended { conn }) => self.with(|shard, out| shard.input_ended(conn, out)),
-                    Some(Event::Failed { conn }) => self.with(|shard, out| shard.hung_up(conn, out)),
+                    Some(Event::Ended { conn }) => self.handle_client(conn, ClientEvent::InputEnded),
+                    Some(Event::Failed { conn }) => self.handle_client(conn, ClientEvent::Failed),
                     // Who is not read until it has taken its replies has much more to be answered: that is for when all
                     // others have been heard.
                     Some(Event::Sent { conn, count }) if self.shard.borrow().is_stalled(conn) => {
                         self.taken.borrow_mut().push_back((conn, count));
                     }
                     Some(Event::Sent { conn, count }) => {
-                        self.sent(now, conn, count);
+                        self.sent(conn, count);
                         spent += self.shard.borrow().spent();
                     }
                 }
@@ -182,16 +179,20 @@ impl ShardActor {
     fn go_on_with_the_stalled(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
             let Some((conn, count)) = self.taken.borrow_mut().pop_front() else { return false };
-            self.sent(self.begin(), conn, count);
+            self.sent(conn, count);
             if self.turn.is_long(piece) {
                 return !self.taken.borrow().is_empty();
             }
         }
     }
 
-    fn sent(self: &Rc<Self>, now: Millis, conn: ConnId, count: usize) {
-        self.with(|shard, out| shard.sent(now, conn, count, out));
+    fn sent(self: &Rc<Self>, conn: ConnId, count: usize) {
+        self.handle_client(conn, ClientEvent::Sent(count));
         self.send_later(conn);
+    }
+
+    fn handle_client(self: &Rc<Self>, conn: ConnId, event: ClientEvent<'_>) {
+        self.handle(ShardEvent::Client(conn, event));
     }
 
     /// A client that the actor wants nothing read of is paused when more of it comes, not before: most have said all
@@ -213,21 +214,9 @@ impl ShardActor {
         self.clients.exchange(to_send, sleep)
     }
 
-    fn send_batch_if_any(&self) {
-        if self.shard.borrow().proposal_bytes() > 0 || !self.syncs.borrow().is_empty() {
-            self.send_batch();
-        }
-    }
-
     /// Wakes the serving task if a task beside it has left it something to do.
     pub(super) fn rouse(&self) {
-        let something = || {
-            self.shard.borrow().proposal_bytes() > 0
-                || !self.syncs.borrow().is_empty()
-                || self.clients.has_unsent()
-                || self.clients.has_work()
-                || self.is_drained()
-        };
+        let something = || self.goes_on() || self.clients.has_unsent() || self.clients.has_work() || self.is_drained();
         if !self.serving.get() && something() {
             self.clients.bell().rouse();
         }

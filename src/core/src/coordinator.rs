@@ -30,6 +30,7 @@ use crate::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
 use crate::peer::{PeerFault, PeerMessage};
 use crate::report::Sizes;
 use crate::sequencer::{FrozenState, NotABatch, Sequencer, Ticked};
+use crate::shard::Flow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use clock::ClockComparison;
@@ -55,21 +56,6 @@ pub enum Leadership {
     Follower {
         leader: Option<u8>,
     },
-}
-
-/// What every shard is to be told, in this order, behind the batches that were applied before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// [`crate::shard::Shard::pause_proposals`].
-    Pause,
-    /// [`crate::shard::Shard::resume_proposals`].
-    Resume,
-    /// [`crate::shard::Shard::uncertain`].
-    Uncertain { generation: u32, unsent_too: bool },
-    /// [`crate::shard::Shard::leaderless`]: until the next release.
-    Leaderless,
-    /// [`crate::shard::Shard::distrust`]: until a snapshot is installed.
-    Distrusted,
 }
 
 /// What of an entry is this server's: commands that came back, and membership changes, which come back at
@@ -159,7 +145,7 @@ impl Coordinator {
     }
 
     /// Takes a shard's proposals of one turn. Returns the connections of that shard whose attach proves nothing: they
-    /// are refused here ([`crate::shard::Shard::refuse`]), and take no log entry.
+    /// are refused here ([`crate::shard::ShardMessage::Refused`]), and take no log entry.
     pub fn proposed(&mut self, now: Millis, mut proposals: Proposals) -> Vec<ConnId> {
         self.now = now;
         let refused = self.refused(&mut proposals);
@@ -373,7 +359,7 @@ impl Coordinator {
         ensemble.received(now, from, message, &mut self.sequencer)
     }
 
-    /// A snapshot took the place of everything here. The driver tells the shards so ([`crate::shard::Shard::install`])
+    /// A snapshot took the place of everything here. The driver tells the shards so ([`crate::shard::ShardMessage::Install`])
     /// before anything else of this turn. Gives what is to be dropped elsewhere, as [`Sequencer::install`].
     pub fn installed(&mut self, machine: StateMachine, index: u64, term: u64) -> (StateMachine, Option<FrozenState>) {
         let former = self.sequencer.install(machine, index, term);

@@ -26,13 +26,14 @@ pub struct ShardLimits {
     /// others have been sent; a connection that has more than [`SMALL_BYTES`] to take is ended when an event is due to
     /// it.
     pub reply_buffer_bytes_total_max: usize,
-    /// Bytes of proposals given to the driver at a time, if they are more than one.
+    /// Bytes of the proposals that are handed out together, if they are more than one. Those of a turn are handed out early when they
+    /// are a quarter of it.
     pub proposals_bytes_max: usize,
     /// This shard's share of the commands that may be on their way before connections are read no further.
     pub requests_in_flight_max: usize,
     /// A request that waited longer than this for the requests before it is answered THROTTLEDOP. 0 = never.
     pub throttled_op_wait_ms: u64,
-    /// Requests of the clients of one address, for connections with [`Shard::metered`](crate::shard::Shard::metered).
+    /// Requests of the clients of one address, for connections with [`NewClient::meter`](crate::shard::NewClient::meter).
     pub request_rate: Rate,
     /// Bytes received from them.
     pub byte_rate: Rate,

@@ -13,7 +13,7 @@ use crate::limits::{
     ACL_ENTRY_COST, ACL_IDENTITY_COST, BYTES_PER_COST, EVENT_COST, WATCH_LOOK_COST, WATCHED_COST, WATCHERS_PIECE,
 };
 use crate::reply;
-use crate::shard::{Outputs, Shard};
+use crate::shard::Shard;
 use crate::view::{NodeRef, View};
 use crate::watch::{Kind, Watchers};
 use crate::znode::Acl;
@@ -93,7 +93,7 @@ impl Earlier {
 impl Shard {
     /// Queues the events of a transaction that is about to reach the view, from where the last call ended. False when
     /// the turn's work is done before all are told.
-    pub(crate) fn tell_events(&mut self, now: Millis, txn: &AppliedTxn, out: &mut Outputs) -> bool {
+    pub(crate) fn tell_events(&mut self, now: Millis, txn: &AppliedTxn) -> bool {
         let (mut at, mut earlier) = match &mut self.telling {
             Some(telling) => (telling.at, mem::take(&mut telling.earlier)),
             None if self.watches.is_empty() => return true,
@@ -108,7 +108,7 @@ impl Shard {
                 self.tell_later(txn.zxid, at, earlier);
                 return false;
             }
-            at = self.notify(now, txn, at, &mut earlier, out);
+            at = self.notify(now, txn, at, &mut earlier);
         }
         if let Some(telling) = self.telling.take() {
             self.walking.extend(telling.paused);
@@ -154,14 +154,7 @@ impl Shard {
     }
 
     /// Tells some of those who watch what changes; gives what comes next.
-    fn notify(
-        &mut self,
-        now: Millis,
-        txn: &AppliedTxn,
-        point: Point,
-        earlier: &mut Earlier,
-        out: &mut Outputs,
-    ) -> Point {
+    fn notify(&mut self, now: Millis, txn: &AppliedTxn, point: Point, earlier: &mut Earlier) -> Point {
         let change = &txn.changes[point.change];
         let at = change.at();
         let (kind, event, path, hash) = match change {
@@ -183,7 +176,7 @@ impl Shard {
                 Change::Created { node, .. } | Change::DataSet { node, .. } if !point.parent => Some(node.acl.clone()),
                 _ => earlier.acl(&self.view, &txn.changes, point.change, path, hash),
             };
-            self.tell(now, txn.zxid, event, path, &acl.unwrap_or(Acl::Open), told, out);
+            self.tell(now, txn.zxid, event, path, &acl.unwrap_or(Acl::Open), told);
         }
         match fired.next {
             Some(slot) => Point { slot, ..point },
@@ -199,16 +192,7 @@ impl Shard {
     }
 
     #[allow(clippy::too_many_arguments, reason = "one event, spelled out")]
-    fn tell(
-        &mut self,
-        now: Millis,
-        zxid: Zxid,
-        kind: EventType,
-        path: &str,
-        acl: &Acl,
-        told: Vec<ConnId>,
-        out: &mut Outputs,
-    ) {
+    fn tell(&mut self, now: Millis, zxid: Zxid, kind: EventType, path: &str, acl: &Acl, told: Vec<ConnId>) {
         self.event.bytes.clear();
         reply::event(&mut self.event.bytes, zxid.wire(), kind, path);
         self.event.shared = None;
@@ -217,7 +201,7 @@ impl Shard {
         }
         for id in told {
             if self.may_read(id, acl) {
-                self.deliver(now, id, out);
+                self.deliver(now, id);
             }
         }
     }

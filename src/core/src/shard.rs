@@ -5,10 +5,32 @@
 //!
 //! Order within a connection: requests are answered in the order they came. A write is proposed the moment it is
 //! read; a read behind it waits queued, and is served when that write's transaction has been applied and no later one.
+//!
+//! # Order of calls
+//!
+//! 1. [`Shard::new`] makes a shard of the view that the state machine has.
+//! 2. The driver calls [`Shard::accept`] for each new connection, and [`Shard::handle`] for each event.
+//! 3. It calls [`Shard::turn`] as long as [`Shard::needs_turn`] is true, between the events of others. A turn goes on with work that takes
+//!    several turns, such as a long list, and hands out the proposals since the last one.
+//! 4. After each of these calls it takes the effects ([`Shard::take_effects`]), and carries them out before the next call.
+//! 5. [`ShardEvent::Tick`] comes every few hundred milliseconds.
+//! 6. After [`Effects::drained`] no connection is left, and the driver may stop.
+//!
+//! # Guarantees of the driver
+//!
+//! - Messages of the consensus actor keep their order, and each [`Requests`] arrives there in the order in which it was given.
+//! - A connection in [`Effects::dirty`] is sent [`Shard::unsent`], and each sending is reported as [`ClientEvent::Sent`].
+//! - A connection for which [`Shard::is_stalled`] is true is not read until it stands in [`Effects::resumed`]. Bytes that were read
+//!   before that are given all the same.
+//! - If [`Shard::is_closing`] is true, the socket may be closed as soon as all unsent bytes are sent.
+//!
+//! Bytes of a client may be arbitrary: they are answered, or they end the connection.
 
 mod barriers;
 mod config;
 mod delays;
+mod effects;
+mod events;
 mod flow;
 mod greeting;
 mod input;
@@ -17,27 +39,23 @@ mod long;
 mod memory;
 mod metered;
 mod outcomes;
-mod outputs;
 mod proposal_flow;
 mod requests;
 mod shed;
 mod slow;
 mod warm;
 
-use crate::audit::{self, Draft};
-use crate::change::{AppliedBatch, AppliedTxn, Outcome};
+use crate::acl;
+use crate::audit::Draft;
+use crate::change::AppliedBatch;
 use crate::command::{Proposals, Waiting};
-use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns, Pending};
-use crate::delta::Delta;
-use crate::ids::{ConnId, Micros, Millis, SessionId, ShardId, Zxid};
-use crate::limits::REQUEST_COST;
+use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns};
+use crate::ids::{ConnId, Micros, Millis, SessionId, Zxid};
 use crate::load::{LoadMeter, Loads};
 use crate::notify::{Event, Telling};
-use crate::rate::AddressMeter;
 use crate::report::Statistics;
 use crate::session::Ephemerals;
-use crate::snapshot::Snapshot;
-use crate::view::{View, WARM_MAX};
+use crate::view::View;
 use crate::watch::WatchTable;
 use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -48,19 +66,19 @@ pub use config::ShardConfig;
 use core::cmp::Reverse;
 use core::iter;
 use core::mem;
-use core::net::SocketAddr;
 use delays::Delay;
+pub use effects::{Answer, Effects, Garbage, Question, Requests, SessionActivity};
+use events::Mailbox;
+pub use events::{ClientEvent, Flow, NewClient, ShardEvent, ShardMessage};
 use flow::{Costly, InFlight};
 use greeting::LongCommands;
 use hashbrown::HashMap;
 use input::Round;
 use memory::{SlowHolders, Wanting};
 use metered::Metered;
-pub use outputs::{Answer, Garbage, Outputs, Question};
 use proposal_flow::ProposalFlow;
 use shed::Shedding;
-pub use slow::SlowRequest;
-use slow::SlowRequests;
+pub use slow::{SlowRequest, SlowRequests};
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 /// See the module.
@@ -115,7 +133,10 @@ pub struct Shard {
     dropping: VecDeque<ConnId>,
     /// Stalled because too much is in flight from this shard.
     held_back: VecDeque<ConnId>,
+    /// Nothing more is read, and connections end when every answer under way has been sent.
     draining: bool,
+    /// [`Effects::drained`] was given.
+    drained: bool,
     /// The newest state that any client of this server may have seen: no read shows an older one.
     pub(crate) floor: Zxid,
     /// A read that comes while the view is there may be served at once: the floor, or out of reach if reads wait for a
@@ -129,11 +150,14 @@ pub struct Shard {
     /// What the next [`Shard::walk_on`] does first.
     walk_first: u8,
     delay: Delay,
+    mailbox: Mailbox,
+    effects: Effects,
+    /// Connections whose sync waits for the end of the turn, each once in a row.
+    syncs: Vec<ConnId>,
     /// Connections that wait for the end of a membership change.
     underway: Vec<ConnId>,
     /// Of them, what the audit log is to say.
     audited_later: Vec<(ConnId, Box<Draft>)>,
-    slow: SlowRequests,
     heard: Vec<ConnId>,
     /// Heard from before the last tick, each once: when they are still not heard from again, they are idle.
     cooling: VecDeque<ConnId>,
@@ -145,12 +169,12 @@ pub struct Shard {
     /// Connections that have begun a SASL exchange, each with the nonce that it was sent; no text after the exchange.
     sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
     metered: Metered,
-    /// See [`Shard::refuse_growth`].
+    /// See [`ShardEvent::Growth`].
     refuses_growth: bool,
     shedding: Option<Shedding>,
     loads: LoadMeter,
+    /// The time of the call that is under way.
     clock: Micros,
-    answered: Vec<Answer>,
     /// Nonces made so far.
     nonces: u64,
     pub(crate) event: Event,
@@ -198,6 +222,7 @@ impl Shard {
             dropping: VecDeque::new(),
             held_back: VecDeque::new(),
             draining: false,
+            drained: false,
             floor: Zxid(0),
             gate,
             barriers: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
@@ -205,9 +230,11 @@ impl Shard {
             walking: VecDeque::new(),
             walk_first: 0,
             delay: Delay::default(),
+            mailbox: Mailbox::default(),
+            effects: Effects::default(),
+            syncs: Vec::new(),
             underway: Vec::new(),
             audited_later: Vec::new(),
-            slow: SlowRequests::default(),
             heard: Vec::new(),
             cooling: VecDeque::new(),
             heard_and_ended: Vec::new(),
@@ -220,7 +247,6 @@ impl Shard {
             shedding: None,
             loads: LoadMeter::new(now, seed),
             clock: Micros::of(now),
-            answered: Vec::new(),
             nonces: 0,
             event: Event::default(),
             statistics: Statistics::default(),
@@ -240,20 +266,164 @@ impl Shard {
         self.conns.len()
     }
 
-    /// A connection was accepted. `entropy` is fresh from the system's generator: it becomes the password of a session.
-    pub fn accepted(&mut self, now: Millis, peer: SocketAddr, entropy: [u8; 16]) -> ConnId {
+    /// Adds a connection that was accepted. `None` if the shard is draining: the socket is closed.
+    pub fn accept(&mut self, now: Micros, client: NewClient) -> Option<ConnId> {
+        if self.draining {
+            return None;
+        }
+        self.clock = now;
+        let NewClient { peer, entropy, meter, is_secured, subject } = client;
         let identities = self.addresses.of(peer.ip());
-        self.conns.insert(|id| Conn::new(id, peer, entropy, now, identities))
+        let id = self.conns.insert(|id| {
+            let mut conn = Conn::new(id, peer, entropy, now.millis(), identities);
+            conn.is_secured = is_secured;
+            conn
+        });
+        if let Some(meter) = meter {
+            self.metered.add(id, meter);
+        }
+        if let Some(subject) = subject
+            && let Some(mut conn) = self.conns.take(id)
+        {
+            // The connection ends if the subject is longer than identities may be.
+            let verdict = self.add_identity(&mut conn, acl::identity("x509", &subject));
+            self.settle(now.millis(), conn, verdict);
+        }
+        Some(id)
     }
 
-    /// A connection that was just accepted is read only while its address keeps to the limits on requests and bytes in a second.
-    pub fn metered(&mut self, id: ConnId, address: Arc<AddressMeter>) {
-        self.metered.add(id, address);
+    /// Handles an event. A message waits while [`Shard::is_applying`].
+    pub fn handle(&mut self, now: Micros, event: ShardEvent<'_>) {
+        self.clock = now;
+        let now = now.millis();
+        match event {
+            ShardEvent::Client(id, event) => match event {
+                ClientEvent::Received { bytes, applied } => {
+                    self.observe(applied);
+                    self.received(now, id, bytes);
+                }
+                ClientEvent::Sent(count) => self.sent(now, id, count),
+                ClientEvent::InputEnded => self.input_ended(id),
+                ClientEvent::Failed => self.hung_up(id),
+            },
+            ShardEvent::Message(message) if self.is_applying() => self.mailbox.waiting.push_back(message),
+            ShardEvent::Message(message) => self.take_message(now, message),
+            ShardEvent::Tick => self.tick(now),
+            ShardEvent::HoldWrites => self.hold_writes(),
+        }
+        if self.proposal_bytes() >= self.config.limits.proposals_bytes_max / 4 {
+            self.hand_out_requests();
+        }
+        self.note_drained();
+    }
+
+    /// Ends a turn: does one piece of the work that takes several turns, and hands out the requests of this one.
+    pub fn turn(&mut self, now: Micros) {
+        self.clock = now;
+        if self.is_applying() {
+            self.apply_next(now.millis());
+        }
+        if self.is_walking() {
+            self.walk_on(now.millis());
+        }
+        self.hand_out_requests();
+        self.note_drained();
+    }
+
+    /// Whether [`Shard::turn`] has something to do.
+    pub fn needs_turn(&self) -> bool {
+        self.is_applying() || self.proposal_bytes() > 0 || !self.syncs.is_empty() || self.is_walking()
+    }
+
+    /// Whether a batch is applied in part. The driver should take no messages until the batch is applied: it can only keep them here.
+    /// Events of connections are handled meanwhile.
+    pub fn is_applying(&self) -> bool {
+        self.mailbox.unfinished.is_some() || !self.mailbox.waiting.is_empty()
+    }
+
+    /// Gives the effects of the calls so far in the place of `into`, which is empty. Called after each call of [`Shard::accept`],
+    /// [`Shard::handle`] and [`Shard::turn`].
+    pub fn take_effects(&mut self, into: &mut Effects) {
+        debug_assert!(into.is_empty(), "effects are carried out before others are taken");
+        mem::swap(&mut self.effects, into);
+    }
+
+    /// Applies the next transactions of a batch, for the length of a turn, or takes the next message behind it.
+    fn apply_next(&mut self, now: Millis) {
+        if let Some((batch, from)) = self.mailbox.unfinished.take() {
+            self.apply_from(now, batch, from);
+        } else if let Some(message) = self.mailbox.waiting.pop_front() {
+            self.take_message(now, message);
+        }
+    }
+
+    fn apply_from(&mut self, now: Millis, batch: Arc<AppliedBatch>, from: usize) {
+        let next = self.apply_some(now, &batch, from);
+        if next < batch.txns.len() {
+            self.mailbox.unfinished = Some((batch, next));
+        } else {
+            self.effects.applied += 1;
+        }
+    }
+
+    fn take_message(&mut self, now: Millis, message: ShardMessage) {
+        match message {
+            ShardMessage::Batch(batch) => self.apply_from(now, batch, 0),
+            ShardMessage::Adopt(frozen) => self.adopt_frozen(frozen),
+            ShardMessage::Swap(snapshot) => self.swap_snapshot(snapshot),
+            ShardMessage::Install(view, sessions_alive) => self.install(View::clone(&view), sessions_alive),
+            ShardMessage::Flow(flow) => match flow {
+                Flow::Pause => self.pause_proposals(now),
+                Flow::Resume => self.resume_proposals(now),
+                Flow::Uncertain { generation, unsent_too } => self.uncertain(now, generation, unsent_too),
+                Flow::Leaderless => self.leaderless(now),
+                Flow::Distrusted => self.distrust(now),
+            },
+            ShardMessage::Growth(refuses) => self.refuses_growth = refuses,
+            ShardMessage::Drain => self.drain(now),
+            ShardMessage::Synced(conns) => conns.into_iter().for_each(|id| self.synced(now, id)),
+            ShardMessage::SyncRefused(conns) => conns.into_iter().for_each(|id| self.hung_up(id)),
+            ShardMessage::Refused(conns) => self.refuse(now, conns),
+            ShardMessage::FourLetterAnswered { conn, text } => self.answer_four_letter(now, conn, text.into_bytes()),
+            ShardMessage::WritesGoOn => self.release_writes(now),
+            ShardMessage::Shed(percent) => self.shed(now, percent),
+            ShardMessage::SaslUsers(users) => self.set_sasl_users(users),
+        }
+    }
+
+    /// Bytes of the proposals that may go.
+    const fn proposal_bytes(&self) -> usize {
+        if self.flow.paused { 0 } else { self.proposals.bytes() }
+    }
+
+    /// Hands out all proposals that may go, and behind them the syncs.
+    fn hand_out_requests(&mut self) {
+        while self.proposal_bytes() > 0
+            && let Some(taken) = self.proposals.take(self.config.limits.proposals_bytes_max)
+        {
+            let generation = self.flow.generation;
+            let (proposals, syncs) = (Proposals { generation, ..taken }, Vec::new());
+            self.effects.requests.push(Requests { proposals, syncs });
+        }
+        if self.syncs.is_empty() {
+            return;
+        }
+        let syncs = mem::take(&mut self.syncs);
+        match self.effects.requests.last_mut() {
+            Some(last) => last.syncs.extend(syncs),
+            None => self.effects.requests.push(Requests { syncs, ..Requests::default() }),
+        }
+    }
+
+    fn note_drained(&mut self) {
+        if self.draining && self.conns.len() == 0 && !mem::replace(&mut self.drained, true) {
+            self.effects.drained = true;
+        }
     }
 
     /// Another shard's view has come to this zxid, so its clients may have seen that state and told of it: what is
     /// received from here on is answered from no older one. The batch that leads there is on its way to this shard.
-    pub fn observe(&mut self, zxid: Zxid) {
+    fn observe(&mut self, zxid: Zxid) {
         self.floor = self.floor.max(zxid);
         self.gate = self.gate.max(zxid);
         if let Some(telling) = &mut self.telling {
@@ -261,46 +431,16 @@ impl Shard {
         }
     }
 
-    /// Bytes came in. They are taken whole; while the connection is stalled the driver reads no more of it.
-    pub fn received(&mut self, now: Millis, id: ConnId, bytes: &[u8], out: &mut Outputs) {
-        let Some(mut conn) = self.conns.take(id) else { return };
-        self.spent = 0;
-        conn.heard = now;
-        conn.note_moved(bytes.len());
-        self.statistics.bytes_received += bytes.len() as u64;
-        if !self.metered.is_empty() {
-            self.metered.count_bytes(&self.config.limits, now, id, bytes.len());
-        }
-        if !mem::replace(&mut conn.heard_noted, true) {
-            self.heard.push(id);
-        }
-        let verdict = if conn.input.is_empty() {
-            self.consume(now, &mut conn, bytes, out).map(|used| conn.input.append(&bytes[used..]))
-        } else if conn.missing() > bytes.len() && !conn.is_closing() {
-            conn.input.append(bytes);
-            Ok(())
-        } else {
-            conn.input.append(bytes);
-            self.consume_kept(now, &mut conn, out)
-        };
-        self.settle(now, conn, verdict, out);
-    }
-
-    /// From now on, or no longer, writes that add data are answered QUOTAEXCEEDED here, in their places, and not proposed.
-    pub const fn refuse_growth(&mut self, refuses: bool) {
-        self.refuses_growth = refuses;
-    }
-
     /// Closes so many of a hundred connections in the next ticks. Their sessions go on.
-    pub fn shed(&mut self, now: Millis, percent: u8) {
+    fn shed(&mut self, now: Millis, percent: u8) {
         self.shedding = Some(Shedding::begin(now, self.conns.len(), percent));
     }
 
-    fn shed_some(&mut self, out: &mut Outputs) {
+    fn shed_some(&mut self) {
         let chosen = self.shedding.as_mut().map(|shedding| shedding.choose(&self.conns)).unwrap_or_default();
         for id in chosen {
             if let Some(conn) = self.conns.take(id) {
-                self.end(&conn, Close::Shed, out);
+                self.end(&conn, Close::Shed);
             }
         }
         self.shedding.take_if(|shedding| shedding.is_over());
@@ -309,21 +449,6 @@ impl Shard {
     /// The load by clients in the last window.
     pub(crate) const fn loads(&self) -> &Loads {
         self.loads.last()
-    }
-
-    /// The time of the next call, finer than its argument.
-    pub const fn set_clock(&mut self, now: Micros) {
-        self.clock = now;
-    }
-
-    /// The same for a driver that has no such clock.
-    fn at(&self, now: Millis) -> Micros {
-        self.clock.max(Micros::of(now))
-    }
-
-    /// Replies since the last call, for the driver to time.
-    pub fn take_answered(&mut self) -> impl Iterator<Item = Answer> {
-        self.answered.drain(..)
     }
 
     /// Whether the driver should leave this connection's socket unread for now.
@@ -346,136 +471,9 @@ impl Shard {
         self.conns.get(id).map_or(0, Conn::unsent)
     }
 
-    /// The socket took `count` bytes of [`Shard::unsent`].
-    pub fn sent(&mut self, now: Millis, id: ConnId, count: usize, out: &mut Outputs) {
-        let Some(mut conn) = self.conns.take(id) else { return };
-        self.spent = 0;
-        conn.note_moved(count);
-        conn.forget_sent(count);
-        self.statistics.bytes_sent += count as u64;
-        if conn.unsent() == 0 {
-            conn.sent = 0;
-            conn.announced = false;
-            self.buffers.take_back(&mut conn.output);
-        }
-        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
-        self.settle(now, conn, verdict, out);
-    }
-
-    /// The client sends no more. It may still read, as netcat does, which closes its side at once: what it has asked
-    /// for is answered, then the connection ends.
-    pub fn input_ended(&mut self, id: ConnId, out: &mut Outputs) {
-        let Some(conn) = self.conns.get_mut(id) else { return };
-        conn.mute = true;
-        if conn.is_paid() {
-            self.hung_up(id, out);
-        }
-    }
-
-    /// The socket failed or the client closed it.
-    pub fn hung_up(&mut self, id: ConnId, out: &mut Outputs) {
-        if let Some(conn) = self.conns.take(id) {
-            self.end(&conn, Close::HungUp, out);
-        }
-    }
-
     /// Bytes that all connections hold.
     pub(crate) const fn connection_bytes(&self) -> usize {
         self.held_bytes
-    }
-
-    /// Bytes of proposals not taken yet that may go; the driver takes them before they are many.
-    pub const fn proposal_bytes(&self) -> usize {
-        if self.flow.paused { 0 } else { self.proposals.bytes() }
-    }
-
-    /// The turn's proposals, if there are any and they may go. No more at a time than the limit; the driver takes all,
-    /// one behind the other.
-    pub fn take_proposals(&mut self) -> Option<Proposals> {
-        if self.flow.paused {
-            return None;
-        }
-        let generation = self.flow.generation;
-        self.proposals.take(self.config.limits.proposals_bytes_max).map(|taken| Proposals { generation, ..taken })
-    }
-
-    /// A committed batch: the only thing that moves the view. Transaction by transaction: events, then the new state,
-    /// then the answers and the reads that waited for it. Those who wrote are sent to before those who only watched: no
-    /// writer waits until thousands have been told.
-    pub fn apply(&mut self, now: Millis, batch: &AppliedBatch, out: &mut Outputs) {
-        let mut next = 0;
-        while next < batch.txns.len() {
-            next = self.apply_some(now, batch, next, out);
-        }
-    }
-
-    /// Applies a batch from one of its transactions on, until the turn's work is done; gives the next transaction,
-    /// which is the same one when not all of what goes before it is done, such as its events. Until all are applied no
-    /// other batch may come, and nothing that goes by the batch's last zxid.
-    pub fn apply_some(&mut self, now: Millis, batch: &AppliedBatch, from: usize, out: &mut Outputs) -> usize {
-        self.spent = 0;
-        let mut next = batch.txns.len();
-        let mut answered = out.dirty.len();
-        for (at, txn) in batch.txns.iter().enumerate().skip(from) {
-            if self.spent >= self.config.limits.turn_cost_max {
-                next = at;
-                break;
-            }
-            let goes_on = self.telling.is_some();
-            if !goes_on && self.may_serve_behind() {
-                // Before the next events, which they would have to wait for.
-                self.serve_those_behind(now, out);
-                if self.may_serve_behind() {
-                    next = at;
-                    break;
-                }
-            }
-            if (at - from).is_multiple_of(WARM_MAX) && !goes_on {
-                let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
-                self.view.warm(changes.map(|change| change.at().hash));
-            }
-            if let Some(origin) = txn.origin.filter(|origin| !goes_on && self.is_mine(*origin))
-                && !self.serve_reads_before(now, origin.conn, out)
-            {
-                next = at;
-                break;
-            }
-            let is_kept = self.lists.is_empty() || self.preserve(txn);
-            if !is_kept || !self.tell_events(now, txn, out) {
-                next = at;
-                break;
-            }
-            self.spent += REQUEST_COST * (1 + txn.changes.len());
-            for change in &txn.changes {
-                self.note_ephemeral(change);
-                self.view.apply(txn.zxid, change);
-            }
-            self.view.set_zxid(txn.zxid);
-            (self.delay, self.preserved) = (Delay::default(), 0);
-            if self.config.audit && self.config.shard == ShardId(0) {
-                out.audited.extend(audit::ephemerals_deleted(txn));
-            }
-            if let Some(change) = txn.session {
-                self.session_changed(now, change, txn.origin, out);
-            }
-            if let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
-                && !self.ends_underway(now, origin.conn, txn, out)
-                && self.came_back(origin.conn, txn, out)
-            {
-                let told = out.dirty.len();
-                self.answer(now, origin.conn, txn, out);
-                if out.dirty.get(told) == Some(&origin.conn) {
-                    out.dirty.swap(answered, told);
-                    answered += 1;
-                }
-            }
-            if !self.behind.is_empty() {
-                self.serve_those_behind(now, out);
-            }
-        }
-        self.resume_held_back(now, out);
-        self.close_if_drained(now, out);
-        next
     }
 
     /// The work that the last call did, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
@@ -483,60 +481,34 @@ impl Shard {
         self.spent
     }
 
-    /// Whether the transaction is no command that comes back, but the end of what one began.
-    fn ends_underway(&mut self, now: Millis, conn: ConnId, txn: &AppliedTxn, out: &mut Outputs) -> bool {
-        let Outcome::Later(outcome) = &txn.outcome else { return false };
-        self.audit_later(conn, outcome, out);
-        self.answer_later(now, conn, txn.zxid, outcome, out);
-        true
-    }
-
-    /// A sync asked for in [`Outputs::syncs`] has come back from the leader, behind every batch it stands for.
-    pub fn synced(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
-        let Some(mut conn) = self.conns.take(id) else { return };
-        if conn.is_closing() {
-            return self.conns.put_back(conn);
-        }
-        let last = self.pass_barrier(id);
-        if let Some(Pending::Sync { done, .. }) = conn.pending.back_mut()
-            && last
-        {
-            *done = true;
-            // A read in front of it may have become a long one meanwhile.
-            conn.blocked = conn.pending.iter().any(Pending::blocks);
-        }
-        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
-        self.settle(now, conn, verdict, out);
-    }
-
-    /// Time passes; call it every few hundred milliseconds. Begins a look at all connections, with which
-    /// [`Shard::walk_on`] goes on. Gives the sessions heard from since the last call, and the
-    /// time up to which that list is complete: the last call's, because every socket has had its turn since.
-    pub fn tick(&mut self, now: Millis, out: &mut Outputs) -> (Millis, Vec<(SessionId, Millis)>) {
+    /// Begins a look at all connections, with which [`Shard::walk_on`] goes on. The report of session activity is complete up to the
+    /// last tick, because every socket has had its turn since.
+    fn tick(&mut self, now: Millis) {
         self.spent = 0;
         self.begin_round();
-        let list = self.take_heard();
+        let sessions = self.take_heard();
         self.look_for_slow_holders(now);
-        self.look_around(now, out);
+        self.look_around(now);
         self.let_ask(now);
         self.loads.tick(now);
-        self.shed_some(out);
+        self.shed_some();
         self.statistics.rate_limited += self.metered.take_waits();
         let mut queue = self.metered.queue();
         while let Some(id) = self.metered.next_ready(&self.config.limits, now, &mut queue) {
-            self.resume_by_id(now, id, out);
+            self.resume_by_id(now, id);
         }
-        out.garbage.extend(iter::from_fn(|| self.watches.take_emptied()).map(Garbage::Watches));
-        (mem::replace(&mut self.reported_at, now), list)
+        self.effects.garbage.extend(iter::from_fn(|| self.watches.take_emptied()).map(Garbage::Watches));
+        let upto = mem::replace(&mut self.reported_at, now);
+        self.effects.activity = Some(SessionActivity { upto, sessions });
     }
 
     /// The server stops: nothing more is read. Connections end when every answer under way has been sent.
-    pub fn drain(&mut self, now: Millis, out: &mut Outputs) {
+    fn drain(&mut self, now: Millis) {
         self.draining = true;
-        self.close_if_drained(now, out);
+        self.close_if_drained(now);
     }
 
-    fn close_if_drained(&mut self, now: Millis, out: &mut Outputs) {
+    fn close_if_drained(&mut self, now: Millis) {
         if !self.draining || !self.in_flight.is_empty() || self.conns.len() == 0 {
             return;
         }
@@ -545,22 +517,9 @@ impl Shard {
             if let Some(mut conn) = self.conns.take(id) {
                 // Not read since the stop began, so nobody can say that it was silent.
                 (conn.heard, conn.heard_noted) = (now, true);
-                self.settle(now, conn, Err(Close::Shutdown), out);
+                self.settle(now, conn, Err(Close::Shutdown));
             }
         }
-    }
-
-    /// The state machine froze its delta at this shard's zxid; the shard uses the shared one from now on.
-    pub fn adopt_frozen(&mut self, frozen: Arc<Delta>, out: &mut Outputs) {
-        let own = self.view.adopt_frozen(frozen);
-        out.garbage.push(Garbage::Delta(own));
-    }
-
-    /// The frozen delta is part of the new snapshot.
-    pub fn swap_snapshot(&mut self, snapshot: Arc<Snapshot>, out: &mut Outputs) {
-        let (old, frozen) = self.view.swap_snapshot(snapshot);
-        out.garbage.push(Garbage::Snapshot(old));
-        out.garbage.extend(frozen.map(Garbage::Frozen));
     }
 }
 
@@ -575,11 +534,25 @@ pub(crate) mod tests {
         Shard::new(ShardConfig { whitelist, ..ShardConfig::default() }, View::empty(7), 0, Millis(0))
     }
 
+    /// A new connection at the time 0.
+    pub(crate) fn client(shard: &mut Shard) -> ConnId {
+        client_at(shard, Millis(0))
+    }
+
+    pub(crate) fn client_at(shard: &mut Shard, now: Millis) -> ConnId {
+        let peer = "10.0.0.1:1".parse().expect("an address");
+        shard.accept(Micros::of(now), NewClient::new(peer, [0; 16])).expect("it does not drain")
+    }
+
+    pub(crate) fn message(shard: &mut Shard, now: Millis, message: ShardMessage) {
+        shard.handle(Micros::of(now), ShardEvent::Message(message));
+    }
+
     #[test]
     fn what_was_sent_is_not_kept_for_a_client_that_always_has_more_to_take() {
         const REPLY_BYTES: usize = 10_000;
-        let (mut shard, mut out) = (shard(), Outputs::default());
-        let id = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+        let mut shard = shard();
+        let id = client(&mut shard);
         for number in 0..1000_u32 {
             let mut conn = shard.conns.take(id).expect("it is open");
             conn.output.extend(number.to_be_bytes().iter().cycle().take(REPLY_BYTES));
@@ -587,7 +560,7 @@ pub(crate) mod tests {
             if number > 0 {
                 // It takes all but the newest.
                 assert_eq!(shard.unsent(id)[..4], (number - 1).to_be_bytes());
-                shard.sent(Millis(1), id, REPLY_BYTES, &mut out);
+                shard.sent(Millis(1), id, REPLY_BYTES);
             }
             let held = shard.conns.get(id).expect("it is open").output.len();
             assert!(held <= 64 * 1024 + 2 * REPLY_BYTES, "{held} bytes are held after {number} replies");

@@ -4,15 +4,11 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use corral_consensus::{Append, NodeId, ReplacedLog};
-use corral_core::change::AppliedBatch;
-use corral_core::coordinator::Flow;
-use corral_core::delta::Delta;
-use corral_core::ids::{ConnId, ShardId};
+use corral_core::ids::ShardId;
 use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Sizes};
 use corral_core::sequencer::FrozenState;
-use corral_core::shard;
+use corral_core::shard::{self, ShardMessage};
 use corral_core::snapshot::Snapshot;
-use corral_core::view::View;
 use corral_peer::{Generation, Kind};
 
 use crate::addresses::{Moved, PeerAddress};
@@ -26,16 +22,9 @@ use crate::snapshot::Arrived;
 #[must_use = "an effect that is not carried out loses a message or an append"]
 pub enum Effect {
     /// Sends this to every shard.
-    Shards(ToShards),
-    /// Answers connections of one shard.
-    Shard {
-        /// The shard that owns the connections.
-        shard: ShardId,
-        /// The answer.
-        answer: Answer,
-        /// The connections; some may have ended.
-        conns: Vec<ConnId>,
-    },
+    Shards(ShardMessage),
+    /// Sends this to one shard: an answer to some of its connections, which may have ended.
+    Shard(ShardId, ShardMessage),
     /// Sends this to the log.
     Log(ToLog),
     /// Writes a snapshot of this state in the background. The end is reported as [`crate::Event::SnapshotWritten`] or
@@ -68,35 +57,8 @@ pub enum Effect {
     NoteStateCorrupt(Option<String>),
     /// Checks all files now.
     Scrub,
-    /// Sends a message to another server. It may be held back until the next [`Effect::Flush`].
-    Send {
-        /// The receiver.
-        peer: NodeId,
-        /// On this connection or not at all. `None`: on the connection that is open; if there is none, or its queue is
-        /// full, the driver reports [`crate::Event::Undelivered`].
-        stream: Option<u64>,
-        /// Kind of the frame.
-        kind: Kind,
-        /// The encoded message.
-        payload: Bytes,
-        /// Whether the message announces a snapshot; reported back if it is not delivered.
-        announces_snapshot: bool,
-    },
-    /// Sends what was held back.
-    Flush,
-    /// Closes a connection that another server dialled, because of an invalid message.
-    Close {
-        /// The server that dialled it.
-        peer: NodeId,
-        /// The connection.
-        stream: u64,
-    },
-    /// Dials these servers, and accepts connections of them alone, from now on. This server may be among them.
-    Connect(Vec<PeerAddress>),
-    /// The data of this server are of that generation from now on: connections with servers of other generations end.
-    Adopt(Generation),
-    /// The list of servers has changed for this server: its addresses, or the list to store.
-    Moved(Moved),
+    /// Does this with the connections to other servers.
+    Peers(ToPeers),
     /// Ends the process. The engine is not called after that.
     End(Ended),
 }
@@ -113,37 +75,6 @@ pub enum Garbage {
     Written(WrittenSnapshot),
     /// Log entries that a snapshot replaced.
     Log(ReplacedLog),
-}
-
-/// A message to every shard.
-#[derive(Clone)]
-pub enum ToShards {
-    /// A committed log entry, applied.
-    Batch(Arc<AppliedBatch>),
-    /// The state machine froze its delta: the shards replace theirs by it. Every batch before it has been sent.
-    Adopt(Arc<Delta>),
-    /// The frozen delta is in this snapshot: the shards swap to it.
-    Swap(Arc<Snapshot>),
-    /// Whether commands are accepted from here on.
-    Flow(Flow),
-    /// Whether writes that add data are refused from here on.
-    Growth(bool),
-    /// Another server's snapshot replaced everything: the tree, and the number of live sessions.
-    Install(Arc<View>, u64),
-    /// Answer the requests in flight, accept no new ones, then close every connection. Each shard reports
-    /// [`crate::Event::Drained`].
-    Drain,
-}
-
-/// An answer to connections of one shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Their `sync` requests are answered, behind every batch that they wait for.
-    Synced,
-    /// Their `sync` requests fail: no leader confirmed the read index in time.
-    SyncRefused,
-    /// Their sessions are refused: password or id do not match.
-    Refused,
 }
 
 /// A message to the log.
@@ -167,6 +98,39 @@ pub enum ToLog {
     Reset(u64),
     /// Sync, then close.
     Close,
+}
+
+/// A command to the connections with other servers.
+pub enum ToPeers {
+    /// Sends a message to another server. It may be held back until the next [`ToPeers::Flush`].
+    Send {
+        /// The receiver.
+        peer: NodeId,
+        /// On this connection or not at all. `None`: on the connection that is open; if there is none, or its queue is
+        /// full, the driver reports [`crate::PeerEvent::Undelivered`].
+        stream: Option<u64>,
+        /// Kind of the frame.
+        kind: Kind,
+        /// The encoded message.
+        payload: Bytes,
+        /// Whether the message announces a snapshot; reported back if it is not delivered.
+        announces_snapshot: bool,
+    },
+    /// Sends what was held back.
+    Flush,
+    /// Closes a connection that another server dialled, because of an invalid message.
+    Close {
+        /// The server that dialled it.
+        peer: NodeId,
+        /// The connection.
+        stream: u64,
+    },
+    /// Dials these servers, and accepts connections of them alone, from now on. This server may be among them.
+    Connect(Vec<PeerAddress>),
+    /// The data of this server are of that generation from now on: connections with servers of other generations end.
+    Adopt(Generation),
+    /// The list of servers has changed for this server: its addresses, or the list to store.
+    Moved(Moved),
 }
 
 /// Why the process ends.
@@ -271,11 +235,15 @@ impl Outbox {
         self.push(Effect::Log(message));
     }
 
-    pub(crate) fn shards(&mut self, message: ToShards) {
+    pub(crate) fn shards(&mut self, message: ShardMessage) {
         self.push(Effect::Shards(message));
     }
 
+    pub(crate) fn peers(&mut self, command: ToPeers) {
+        self.push(Effect::Peers(command));
+    }
+
     pub(crate) fn send(&mut self, peer: NodeId, kind: Kind, payload: Bytes) {
-        self.push(Effect::Send { peer, stream: None, kind, payload, announces_snapshot: false });
+        self.peers(ToPeers::Send { peer, stream: None, kind, payload, announces_snapshot: false });
     }
 }

@@ -25,14 +25,15 @@ use corral_consensus::limits::PREPARED_BYTES_MAX;
 use corral_consensus::{
     BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Effects as RaftEffects, Index, Install, LogDisk, Micros, NodeId, Replica, Term,
 };
+use corral_core::ids::ShardId;
 use corral_core::report::{Mode, SessionMark, SessionPiece};
 use corral_core::sequencer::{Sequencer, Ticked};
-use corral_core::shard;
+use corral_core::shard::{self, Requests, SessionActivity, ShardMessage};
 use corral_members::{next_step, observe, propose_step};
 use corral_peer::Generation;
 
-use crate::effect::{Answer, Effect, Ended, Garbage, Outbox, Status, ToLog, ToShards};
-use crate::event::{CorruptState, Event, Now, WrittenSnapshot};
+use crate::effect::{Effect, Ended, Garbage, Outbox, Status, ToLog, ToPeers};
+use crate::event::{CorruptState, Event, Now, PeerEvent, WrittenSnapshot};
 use crate::machine::{Replicated, ReplicatedCoordinator};
 use crate::outgoing::{send_of_member, send_raft, undelivered};
 use crate::peers::{Peers, server};
@@ -171,18 +172,8 @@ impl<M: Replicated> Engine<M> {
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Tick => self.tick(now),
-            Event::Requests { shard, proposals, syncs } => {
-                if !proposals.commands.is_empty() {
-                    let conns = self.replica.machine_mut().proposed(now.millis(), proposals);
-                    if !conns.is_empty() {
-                        self.out.push(Effect::Shard { shard, answer: Answer::Refused, conns });
-                    }
-                }
-                if !syncs.is_empty() {
-                    self.replica.read_index(self.syncs.add(shard, syncs));
-                }
-            }
-            Event::SessionActivity { shard, upto, sessions } => {
+            Event::Requests(shard, requests) => self.take_requests(now, shard, requests),
+            Event::SessionActivity(shard, SessionActivity { upto, sessions }) => {
                 self.replica.machine_mut().heard(shard, upto, &sessions);
             }
             Event::Durable(number) => {
@@ -223,40 +214,52 @@ impl<M: Replicated> Engine<M> {
                 parts.shutdown.begin(shards, &mut context);
             }
             Event::Drained => self.shutdown.drained(),
-            of_ensemble => self.handle_of_ensemble(now, of_ensemble),
+            Event::Incoming(incoming) => {
+                let installing = self.snapshots.installing();
+                if let Some(peers) = &mut self.peers {
+                    peers.incoming(now.millis(), incoming, installing, &mut self.replica, &mut self.out);
+                }
+            }
+            Event::UnknownServer(server) => self.peers.iter_mut().for_each(|peers| peers.unknown_server = server),
+            Event::Peer(peer, event) => self.handle_peer(now, peer, event),
         }
     }
 
-    /// Handles the events of a server of an ensemble; a standalone server ignores them.
-    fn handle_of_ensemble(&mut self, now: Now, event: Event) {
+    fn take_requests(&mut self, now: Now, shard: ShardId, Requests { proposals, syncs }: Requests) {
+        if !proposals.commands.is_empty() {
+            let conns = self.replica.machine_mut().proposed(now.millis(), proposals);
+            if !conns.is_empty() {
+                self.out.push(Effect::Shard(shard, ShardMessage::Refused(conns)));
+            }
+        }
+        if !syncs.is_empty() {
+            self.replica.read_index(self.syncs.add(shard, syncs));
+        }
+    }
+
+    fn handle_peer(&mut self, now: Now, peer: NodeId, event: PeerEvent) {
         let (Some(peers), replica, out) = (&mut self.peers, &mut self.replica, &mut self.out) else { return };
         match event {
-            Event::Incoming(incoming) => {
-                let installing = self.snapshots.installing();
-                peers.incoming(now.millis(), incoming, installing, replica, out);
-            }
-            Event::PeerName { peer, resolves } => replica.machine_mut().founder(server(peer), resolves),
-            Event::ConnectedTo { peer, stream } => peers.connected_to(now.millis(), peer, stream, replica, out),
-            Event::DisconnectedFrom { peer, stream, gone } => {
+            PeerEvent::Name { resolves } => replica.machine_mut().founder(server(peer), resolves),
+            PeerEvent::ConnectedTo { stream } => peers.connected_to(now.millis(), peer, stream, replica, out),
+            PeerEvent::DisconnectedFrom { stream, gone } => {
                 peers.disconnected_from(peer, stream, replica);
                 if gone {
                     Peers::gone(peer, replica);
                 }
             }
-            Event::Accepted { peer, stream, incarnation } => peers.accepted(peer, stream, incarnation, replica),
-            Event::Lost { peer, stream, gone } => {
+            PeerEvent::Accepted { stream, incarnation } => peers.accepted(peer, stream, incarnation, replica),
+            PeerEvent::Lost { stream, gone } => {
                 peers.lost(stream);
                 if gone {
                     Peers::gone(peer, replica);
                 }
             }
-            Event::Frame { peer, stream, frame } => {
+            PeerEvent::Frame { stream, frame } => {
                 self.frame_bytes += frame.payload.len() + FRAME_BYTES;
                 peers.frame(now.millis(), (peer, stream), &frame, replica, out);
             }
-            Event::Undelivered { peer, announced_snapshot } => undelivered(peer, announced_snapshot, replica),
-            Event::UnknownServer(server) => peers.unknown_server = server,
-            _ => unreachable!("handled above"),
+            PeerEvent::Undelivered { announced_snapshot } => undelivered(peer, announced_snapshot, replica),
         }
     }
 
@@ -377,7 +380,7 @@ impl<M: Replicated> Engine<M> {
             self.out.log(ToLog::Read { from: from.0, upto: upto.0 });
         }
         if self.peers.is_some() {
-            self.out.push(Effect::Flush);
+            self.out.peers(ToPeers::Flush);
         }
     }
 
@@ -388,15 +391,15 @@ impl<M: Replicated> Engine<M> {
         self.send_flow();
         let unordered = self.replica.machine_mut().sequencer.take_unordered().map(shard::Garbage::Unordered);
         self.out.effects.extend(unordered.map(|unordered| Effect::Drop(Garbage::Core(unordered))));
-        asked.reads.into_iter().for_each(|token| self.answer_syncs(token, Answer::Synced));
-        asked.reads_refused.into_iter().for_each(|token| self.answer_syncs(token, Answer::SyncRefused));
+        self.syncs.answer(&asked.reads, ShardMessage::Synced, &mut self.out);
+        self.syncs.answer(&asked.reads_refused, ShardMessage::SyncRefused, &mut self.out);
         // Behind the batches: a shard adopts the frozen delta at the zxid of its own view.
         self.bootstrap_if_complete(now);
         if asked.snapshot_wanted {
             self.offer_snapshot(now);
         }
         if self.peers.is_some() {
-            self.out.push(Effect::Flush);
+            self.out.peers(ToPeers::Flush);
         }
         let (parts, mut context) = self.parts(now);
         let has_sent = parts.shutdown.advance(parts.snapshots, &mut context);
@@ -407,7 +410,7 @@ impl<M: Replicated> Engine<M> {
     fn send_applied(&mut self, now: Micros) {
         for batch in self.replica.machine_mut().take_applied() {
             self.backlog.sent(now, &batch, self.replica.applied_bytes());
-            self.out.shards(ToShards::Batch(Arc::new(batch)));
+            self.out.shards(ShardMessage::Batch(Arc::new(batch)));
         }
     }
 
@@ -417,13 +420,7 @@ impl<M: Replicated> Engine<M> {
             if let Some(peers) = &mut self.peers {
                 peers.on_flow(note, &mut self.out);
             }
-            self.out.shards(ToShards::Flow(note));
-        }
-    }
-
-    fn answer_syncs(&mut self, token: u64, answer: Answer) {
-        if let Some((shard, conns)) = self.syncs.take(token) {
-            self.out.push(Effect::Shard { shard, answer, conns });
+            self.out.shards(ShardMessage::Flow(note));
         }
     }
 
@@ -454,7 +451,7 @@ impl<M: Replicated> Engine<M> {
             peers.offer.add(now.millis(), Offered { index, zxid: snapshot.zxid().0, bytes });
         }
         self.out.status.served_snapshot = index;
-        self.out.shards(ToShards::Swap(Arc::clone(&snapshot)));
+        self.out.shards(ShardMessage::Swap(Arc::clone(&snapshot)));
         let by = Arc::downgrade(&snapshot);
         let (snapshot, frozen) = self.replica.machine_mut().sequencer.snapshot_ready(snapshot);
         self.out.push(Effect::Replaced { snapshot, by, installs: self.snapshots.installs() });

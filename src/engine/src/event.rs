@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use corral_consensus::{Entry, Micros, NodeId};
-use corral_core::command::Proposals;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
+use corral_core::ids::{Millis, ShardId, WallMillis};
 use corral_core::report::Obstacle;
+use corral_core::shard::{Requests, SessionActivity};
 use corral_core::snapshot::Snapshot;
 use corral_peer::Frame;
 use std::sync::Arc;
@@ -32,23 +32,9 @@ pub enum Event {
     /// One unit of Raft's time has passed, see [`crate::Settings`].
     Tick,
     /// Requests of a shard: commands to be written, and `sync` requests to be answered behind them.
-    Requests {
-        /// The shard.
-        shard: ShardId,
-        /// The commands, in the order in which clients sent them.
-        proposals: Proposals,
-        /// Connections with a `sync` request.
-        syncs: Vec<ConnId>,
-    },
-    /// A shard's session activity report.
-    SessionActivity {
-        /// The shard.
-        shard: ShardId,
-        /// The time up to which the report is complete.
-        upto: Millis,
-        /// Sessions that were active since the last report, each with its time.
-        sessions: Vec<(SessionId, Millis)>,
-    },
+    Requests(ShardId, Requests),
+    /// A shard's report of active sessions.
+    SessionActivity(ShardId, SessionActivity),
     /// The append of this number, and all before it, are durable.
     Durable(u64),
     /// Whether the log has no space for the next append; reported when that changes.
@@ -83,51 +69,51 @@ pub enum Event {
     LogDamaged(String),
     /// Progress of a snapshot from another server, see [`crate::Effect::Receive`].
     Incoming(Incoming),
-    /// The name of another server has not resolved since the start, or resolves now for the first time after that.
-    PeerName {
-        /// The other server.
-        peer: NodeId,
+    /// An event of the connections to another server. A standalone server has none.
+    Peer(NodeId, PeerEvent),
+    /// A server that is not in the list of servers, and holds data of this cluster; reported when that changes.
+    UnknownServer(Option<NodeId>),
+    /// The process is to stop: drain the shards, transfer leadership, write a last snapshot.
+    Stop,
+    /// A shard has no connection left.
+    Drained,
+}
+
+/// An event of the connections to another server: this server dials one, for its own messages, and the other server dials one.
+pub enum PeerEvent {
+    /// The name of the server has not resolved since the start, or resolves now for the first time after that.
+    Name {
         /// Whether it resolves.
         resolves: bool,
     },
-    /// A connection that this server dialled is open: messages for that server use it from now on.
+    /// The connection that this server dialled is open: messages for that server use it from now on.
     ConnectedTo {
-        /// The other server.
-        peer: NodeId,
         /// Number of the connection, never used again.
         stream: u64,
     },
-    /// A connection that this server dialled has ended. Messages sent on it may be lost.
+    /// The connection that this server dialled has ended. Messages sent on it may be lost.
     DisconnectedFrom {
-        /// The other server.
-        peer: NodeId,
         /// The connection.
         stream: u64,
         /// Whether the process of the other server has ended.
         gone: bool,
     },
-    /// A connection that another server dialled is open.
+    /// The connection that the other server dialled is open.
     Accepted {
-        /// The other server.
-        peer: NodeId,
         /// Number of the connection, never used again.
         stream: u64,
         /// Names the start of the other server.
         incarnation: u64,
     },
-    /// A connection that another server dialled has ended.
+    /// The connection that the other server dialled has ended.
     Lost {
-        /// The other server.
-        peer: NodeId,
         /// The connection.
         stream: u64,
         /// Whether the process of the other server has ended.
         gone: bool,
     },
-    /// A frame was received on a connection that another server dialled.
+    /// A frame was received on the connection that the other server dialled.
     Frame {
-        /// The other server.
-        peer: NodeId,
         /// The connection.
         stream: u64,
         /// The frame. Its content is not checked yet.
@@ -135,17 +121,9 @@ pub enum Event {
     },
     /// A message for that server could not be queued.
     Undelivered {
-        /// The other server.
-        peer: NodeId,
-        /// As [`crate::Effect::Send`] had it.
+        /// As [`crate::ToPeers::Send`] had it.
         announced_snapshot: bool,
     },
-    /// A server that is not in the list of servers, and holds data of this cluster; reported when that changes.
-    UnknownServer(Option<NodeId>),
-    /// The process is to stop: drain the shards, transfer leadership, write a last snapshot.
-    Stop,
-    /// A shard has no connection left.
-    Drained,
 }
 
 /// A durable, verified, mapped snapshot of this server's state.

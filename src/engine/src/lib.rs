@@ -21,7 +21,7 @@
 //! - A message is sent only after the appends that were given before it were handed to the log. The engine itself ensures that
 //!   no message promises what is not durable yet.
 //!
-//! Other effects may be lost with the process. Values from another server, in [`Event::Frame`] and [`Event::Incoming`], may be
+//! Other effects may be lost with the process. Values from another server, in [`PeerEvent::Frame`] and [`Event::Incoming`], may be
 //! arbitrary: an invalid one closes its connection.
 
 #![doc = include_str!("example.md")]
@@ -47,9 +47,9 @@ mod snapshot;
 mod transfer;
 
 pub use addresses::{Moved, PeerAddress, StoredServers, addresses};
-pub use effect::{Answer, Effect, Ended, Garbage, Status, ToLog, ToShards};
+pub use effect::{Effect, Ended, Garbage, Status, ToLog, ToPeers};
 pub use engine::{Engine, Turned};
-pub use event::{CorruptState, Event, Finding, Incoming, Now, Receive, WrittenSnapshot};
+pub use event::{CorruptState, Event, Finding, Incoming, Now, PeerEvent, Receive, WrittenSnapshot};
 pub use machine::{Replicated, ReplicatedCoordinator};
 pub use progress::{CatchUp, LogPosition, Progress, log_position_of};
 pub use settings::{EnsembleSettings, Settings};

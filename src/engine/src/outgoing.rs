@@ -7,7 +7,7 @@ use corral_core::peer::PeerMessage;
 use corral_peer::Kind;
 use corral_peer::snapshot::Ask;
 
-use crate::effect::{Effect, Outbox};
+use crate::effect::{Outbox, ToPeers};
 use crate::machine::Replicated;
 
 /// Encodes and sends Raft messages.
@@ -17,7 +17,7 @@ pub(crate) fn send_raft(messages: impl IntoIterator<Item = RaftMessage>, out: &m
         message.encode(&mut bytes);
         let announces_snapshot = matches!(message.body, PeerBody::Snapshot { .. });
         let (peer, payload) = (message.to, bytes.freeze());
-        out.push(Effect::Send { peer, stream: None, kind: Kind::Raft, payload, announces_snapshot });
+        out.peers(ToPeers::Send { peer, stream: None, kind: Kind::Raft, payload, announces_snapshot });
     }
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn send_of_member(sends: Vec<PeerSend>, out: &mut Outbox) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         let (peer, stream, payload) = (NodeId(u64::from(peer)), Some(connection), Bytes::from(bytes));
-        out.push(Effect::Send { peer, stream, kind, payload, announces_snapshot: false });
+        out.peers(ToPeers::Send { peer, stream, kind, payload, announces_snapshot: false });
     }
 }
 

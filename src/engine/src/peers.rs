@@ -10,11 +10,12 @@ use corral_consensus::{
     Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerError, PeerMessage as RaftMessage, Replica, Role,
     RoleChange,
 };
-use corral_core::coordinator::{Flow, Leadership, Sender};
+use corral_core::coordinator::{Leadership, Sender};
 use corral_core::evaluate::features;
 use corral_core::ids::{Millis, Zxid};
 use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
+use corral_core::shard::Flow;
 use corral_members::{leader_out_of, membership_of};
 use corral_peer::snapshot::{Ask, Knows, Part};
 use corral_peer::{Frame, Generation, Kind};
@@ -22,7 +23,7 @@ use corral_peer::{Frame, Generation, Kind};
 use crate::addresses::{AdvertisedAddress, PeerAddress, addresses};
 use crate::arrivals::{Arrivals, discard};
 use crate::census::Census;
-use crate::effect::{Effect, Outbox};
+use crate::effect::{Effect, Outbox, ToPeers};
 use crate::event::{Incoming, Receive};
 use crate::frame_error::FrameError;
 use crate::known_features::KnownFeatures;
@@ -185,7 +186,7 @@ impl Peers {
         if let Err(reason) = self.read(now, sender, frame, replica, out) {
             tracing::error!(peer = peer.0, "a message of the server is malformed, its connection is closed: {reason}");
             self.lost(stream);
-            out.push(Effect::Close { peer, stream });
+            out.peers(ToPeers::Close { peer, stream });
         }
     }
 
@@ -482,7 +483,7 @@ impl Peers {
     /// This server's data are of that generation from now on.
     pub(crate) fn adopt(&mut self, generation: Generation, out: &mut Outbox) {
         self.generation = generation;
-        out.push(Effect::Adopt(generation));
+        out.peers(ToPeers::Adopt(generation));
     }
 
     /// Term, role or leader have changed: logs that, and updates the status.
@@ -577,8 +578,8 @@ impl Peers {
         let lost = leader_out_of(replica, known.as_ref());
         let list = replica.machine().sequencer.listed_servers();
         let (counting, moved) = self.advertised.follow(list, known, &self.configured);
-        out.effects.extend(moved.map(Effect::Moved));
-        out.push(Effect::Connect(addresses(counting, &self.configured)));
+        moved.into_iter().for_each(|moved| out.peers(ToPeers::Moved(moved)));
+        out.peers(ToPeers::Connect(addresses(counting, &self.configured)));
         if let Some(lost) = lost {
             replica.leader_lost(lost, stagger(replica, lost));
         }

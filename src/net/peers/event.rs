@@ -21,7 +21,7 @@ pub(crate) enum Direction {
 
 /// What happens on the connections. For one peer and direction always `Up`, frames, `Down`, in this order, then again.
 #[derive(Debug)]
-pub(crate) enum PeerEvent {
+pub(crate) enum ConnectionEvent {
     /// The name of a peer has not resolved since it is dialled, or resolves now for the first time after that.
     Name { peer: NodeId, resolves: bool },
     /// A connection stands.

@@ -3,7 +3,7 @@
 //!
 //! Plain threads: for each peer a sender, which dials and writes; one listener; for each connection that
 //! came in a receiver. Whoever uses the connections hands over messages without waiting and hears of everything as a
-//! [`PeerEvent`], on those threads. What is in a message is not known here. Only configured peers are let in.
+//! [`ConnectionEvent`], on those threads. What is in a message is not known here. Only configured peers are let in.
 
 mod batch;
 mod budget;
@@ -40,7 +40,7 @@ use rand_xoshiro::rand_core::SeedableRng as _;
 
 pub(crate) use corral_engine::PeerAddress;
 pub(crate) use dial::{Resolve, system_resolver};
-pub(crate) use event::PeerEvent;
+pub(crate) use event::ConnectionEvent;
 pub(crate) use generations::Generations;
 pub(crate) use outbox::{NotSent, PeerStats, QueueLimits};
 
@@ -53,7 +53,7 @@ use crate::net::peers::tls::Tls;
 use crate::runtime::mailbox::Bell;
 
 /// Who hears of events: called on the threads of the connections, for one connection never by two at once.
-type Events = Arc<dyn Fn(PeerEvent) + Send + Sync>;
+type Events = Arc<dyn Fn(ConnectionEvent) + Send + Sync>;
 
 /// What the connections are started with.
 pub(crate) struct Settings {
@@ -175,7 +175,7 @@ impl PeerConnections {
     /// When descriptors, threads or randomness are not to be had; what was started ends again.
     pub(crate) fn start(
         settings: Settings,
-        events: impl Fn(PeerEvent) + Send + Sync + 'static,
+        events: impl Fn(ConnectionEvent) + Send + Sync + 'static,
     ) -> io::Result<PeerConnections> {
         let Settings { id, incarnation, cluster, generations, listener, .. } = settings;
         let Settings { peers, listed, tls, secrets, plaintext, resolve, queue, received_bytes_max, .. } = settings;

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::net::peers::Events;
 use crate::net::peers::budget::Budget;
 use crate::net::peers::channel::{Channel, pause};
-use crate::net::peers::event::{Direction, PeerEvent, Reason};
+use crate::net::peers::event::{ConnectionEvent, Direction, Reason};
 use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, READ_BYTES};
 use crate::net::peers::outbox::PeerOutbox;
 
@@ -114,7 +114,7 @@ impl Receiver {
         let (peer, stream, direction) = (self.outbox.peer, self.stream, Direction::In);
         self.outbox.counters.connections_in.fetch_add(1, Ordering::Relaxed);
         self.outbox.counters.up_in.fetch_add(1, Ordering::Relaxed);
-        (self.events)(PeerEvent::Up { peer, direction, stream, incarnation: self.incarnation });
+        (self.events)(ConnectionEvent::Up { peer, direction, stream, incarnation: self.incarnation });
         let reason = self.read();
         self.handle.ended.store(true, Ordering::Release);
         let reason = self.handle.reason().unwrap_or(reason);
@@ -127,7 +127,7 @@ impl Receiver {
             }
             _ => tracing::warn!(peer = peer.0, stream, "the connection from the peer is lost: {reason}"),
         }
-        (self.events)(PeerEvent::Down { peer, direction, stream, reason });
+        (self.events)(ConnectionEvent::Down { peer, direction, stream, reason });
         self.living.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -152,7 +152,7 @@ impl Receiver {
             counters.messages_in.fetch_add(frames.len() as u64, Ordering::Relaxed);
             if !frames.is_empty() {
                 let hold = self.budget.take(held);
-                (self.events)(PeerEvent::Frames { peer: self.outbox.peer, stream: self.stream, frames, hold });
+                (self.events)(ConnectionEvent::Frames { peer: self.outbox.peer, stream: self.stream, frames, hold });
             }
             if let Err(error) = fed {
                 return Reason::Bad(error);

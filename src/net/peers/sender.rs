@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::net::peers::Events;
 use crate::net::peers::channel::{self, Channel, wait};
 use crate::net::peers::dial::{Dialled, Dialler, Failure};
-use crate::net::peers::event::{Direction, PeerEvent, Reason};
+use crate::net::peers::event::{ConnectionEvent, Direction, Reason};
 use crate::net::peers::limits::{LASTING, ORDINARY, PAUSE_MAX, PAUSE_MIN, STALL_MAX, STOP_FLUSH_MAX};
 use crate::net::peers::outbox::{Outgoing, PeerOutbox};
 use crate::net::peers::outlet::Outlet;
@@ -78,7 +78,7 @@ impl Sender {
     fn tell_of_name(&self, before: &mut Option<bool>, now: bool) {
         let is_told = if now { *before == Some(false) } else { before.is_none() };
         if is_told {
-            (self.events)(PeerEvent::Name { peer: self.outbox.peer, resolves: now });
+            (self.events)(ConnectionEvent::Name { peer: self.outbox.peer, resolves: now });
         }
         *before = Some(now || *before == Some(true));
     }
@@ -96,7 +96,7 @@ impl Sender {
         let (tls, secret) = (channel.tls().is_some(), key.is_some());
         tracing::info!(peer = peer.0, %address, stream, tls, secret, "connected to the peer");
         self.outbox.open(stream);
-        (self.events)(PeerEvent::Up { peer, direction, stream, incarnation: 0 });
+        (self.events)(ConnectionEvent::Up { peer, direction, stream, incarnation: 0 });
         let socket = channel.socket().try_clone();
         let outlet = Outlet::new(channel, key, stream, self.queue.clone());
         let (mut outlet, reason) = match socket {
@@ -112,7 +112,7 @@ impl Sender {
             }
             _ => tracing::warn!(peer = peer.0, stream, "the connection to the peer is lost: {reason}; reconnecting"),
         }
-        (self.events)(PeerEvent::Down { peer, direction, stream, reason });
+        (self.events)(ConnectionEvent::Down { peer, direction, stream, reason });
     }
 
     /// Writes until the connection is over: why. `socket` is the connection's.

@@ -41,6 +41,7 @@ mod reconfig;
 mod request;
 mod rng;
 mod server;
+mod shard_driver;
 mod trace;
 mod violation;
 mod workload;

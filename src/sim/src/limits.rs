@@ -6,10 +6,8 @@ pub(crate) const EVENTS_MAX: u64 = 10_000_000;
 pub(crate) const HEAL_MS_MAX: u64 = 120_000;
 /// Largest frame a client takes.
 pub(crate) const REPLY_BYTES_MAX: usize = 16 << 20;
-/// Proposals are sent on before they outgrow this.
-pub(crate) const PROPOSAL_BYTES_MAX: usize = 2 << 10;
-/// Of what was held back, so much goes at a time.
-pub(crate) const PROPOSALS_TAKEN_BYTES_MAX: usize = 4 << 10;
+/// Bytes of proposals that a shard hands out together.
+pub(crate) const PROPOSALS_BYTES_MAX: usize = 4 << 10;
 /// Messages taken in one turn.
 pub(crate) const MAILBOX_BATCH: usize = 256;
 /// Appends taken into one sync.

@@ -24,9 +24,9 @@ use corral_core::cost::COMMAND_MAX;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::limits::{ShardLimits, TURN_COST_MAX};
 use corral_core::sequencer::FrozenState;
-use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shard::{ShardConfig, ShardMessage};
 use corral_engine::recovery::Recovered;
-use corral_engine::{Answer, Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog, ToShards};
+use corral_engine::{Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog};
 use corral_peer::Generation;
 use corral_storage::SimDisk;
 use corral_storage::log::Log;
@@ -36,9 +36,10 @@ pub(crate) use list::is_member;
 pub(crate) use observed_machine::{CommittedEntry, ObservedMachine};
 pub(crate) use peers::Wire;
 
-use crate::limits::PROPOSALS_TAKEN_BYTES_MAX;
+use crate::limits::PROPOSALS_BYTES_MAX;
 use crate::model::{LinkId, SUPER_ID};
 use crate::options::Options;
+use crate::shard_driver::ShardDriver;
 use crate::violation::{Checked, Violation};
 use crate::world::{self, Channel, Stage, World};
 
@@ -51,9 +52,8 @@ const PIECE_BYTES: usize = 4 << 10;
 
 /// What can happen inside of the server.
 pub(crate) enum Inner {
-    ToShard(usize, ToShard),
-    Pump(usize),
-    /// A shard goes on with what takes it several turns.
+    ToShard(usize, ShardMessage),
+    /// A shard ends a turn.
     ShardTurn(usize),
     ShardTick(usize),
     Resume(usize),
@@ -79,26 +79,14 @@ pub(crate) enum Inner {
     Die,
 }
 
-/// A message to one shard: what the engine tells all of them, or an answer to some of its connections.
-pub(crate) enum ToShard {
-    Engine(ToShards),
-    Answered(Answer, Vec<ConnId>),
-}
-
 /// One shard and its driver's state.
 pub(crate) struct ShardSide {
-    pub(crate) shard: Shard,
-    pub(crate) out: Outputs,
+    pub(crate) shard: ShardDriver,
     pub(crate) links: BTreeMap<ConnId, LinkId>,
-    syncs: Vec<ConnId>,
-    pump_planned: bool,
-    draining: bool,
     /// Batches that it has applied.
     taken: u64,
-    /// The batch that it has applied in part, and its next transaction.
-    unfinished: Option<(Arc<AppliedBatch>, usize)>,
-    /// Messages behind it.
-    waiting: VecDeque<ToShard>,
+    /// Batches that it has not applied to their ends, oldest first.
+    batches: VecDeque<Arc<AppliedBatch>>,
     turn_planned: bool,
     /// What came while the shard was paused; `None` while it runs.
     deferred: Option<VecDeque<world::Event>>,
@@ -255,15 +243,10 @@ impl World {
         let sequencer = &replica.machine().sequencer;
         let view = sequencer.machine().view().clone();
         ShardSide {
-            shard: Shard::new(config, view, sequencer.sessions_alive(), self.clock()),
-            out: Outputs::default(),
+            shard: ShardDriver::new(config, view, sequencer.sessions_alive(), self.clock()),
             links: BTreeMap::new(),
-            syncs: Vec::new(),
-            pump_planned: false,
-            unfinished: None,
-            waiting: VecDeque::new(),
+            batches: VecDeque::new(),
             turn_planned: false,
-            draining: false,
             taken: 0,
             deferred: None,
         }
@@ -343,15 +326,13 @@ impl World {
     }
 
     pub(crate) fn inside(&mut self, mut inner: Inner) -> Checked {
-        if let Inner::ToShard(shard, _) | Inner::Pump(shard) | Inner::ShardTurn(shard) | Inner::ShardTick(shard) = inner
-        {
+        if let Inner::ToShard(shard, _) | Inner::ShardTurn(shard) | Inner::ShardTick(shard) = inner {
             let event = world::Event::Inside(self.at, self.nodes[self.at].life, inner);
             let Some(world::Event::Inside(_, _, back)) = self.defer(shard, event) else { return Ok(()) };
             inner = back;
         }
         match inner {
             Inner::ToShard(shard, message) => self.shard_message(shard, message),
-            Inner::Pump(shard) => self.pump(shard),
             Inner::ShardTurn(shard) => self.shard_turn(shard),
             Inner::ShardTick(shard) => self.shard_tick(shard),
             Inner::Resume(shard) => return self.resume_shard(shard),
@@ -402,7 +383,7 @@ fn shard_limits(options: &Options) -> ShardLimits {
         reply_buffer_bytes_soft_max: if tight || hard { 500 } else { 1 << 20 },
         reply_buffer_bytes_hard_max: if hard { 6_000 } else { 64 << 20 },
         inflight_bytes_per_shard_max: if tight { 2_000 } else { 64 << 20 },
-        proposals_bytes_max: PROPOSALS_TAKEN_BYTES_MAX,
+        proposals_bytes_max: PROPOSALS_BYTES_MAX,
         // A turn of half the runs ends after a few requests.
         turn_cost_max: [TURN_COST_MAX, 800, TURN_COST_MAX, 6_000]
             [usize::try_from(options.seed / 2 % 4).expect("small")],

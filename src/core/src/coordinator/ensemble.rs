@@ -2,12 +2,13 @@
 
 use super::bootstrap::{Awaited, Bootstrap, Founders};
 use super::digests::{Digests, Divergence};
-use super::{Back, EnsembleConfig, Flow, Leadership, PeerSend, Sender};
+use super::{Back, EnsembleConfig, Leadership, PeerSend, Sender};
 use crate::command::{CommandKind, Proposals, is_too_heavy};
 use crate::ids::{Millis, SessionId, ShardId};
 use crate::limits::{FORWARDED_BYTES_MAX, HEARTBEATS_MAX, PAUSE_MAX_MS, REPORT_SESSIONS, SERVERS_MAX};
 use crate::peer::{Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised};
 use crate::sequencer::Sequencer;
+use crate::shard::Flow;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;

@@ -189,7 +189,7 @@ mod tests {
     use crate::report::{Gathered, Moment};
     use crate::sequencer::SequencerConfig;
     use crate::session::{Session, SessionTable};
-    use crate::shard::tests::shard;
+    use crate::shard::tests::{client, shard};
     use crate::view::View;
     use crate::watch::{Kind, Mode};
     use alloc::collections::BTreeSet;
@@ -209,8 +209,7 @@ mod tests {
     }
 
     fn accept(shard: &mut Shard, count: usize) -> Vec<ConnId> {
-        let address = "10.0.0.1:1".parse().expect("an address");
-        (0..count).map(|_| shard.accepted(Millis(0), address, [0; 16])).collect()
+        (0..count).map(|_| client(shard)).collect()
     }
 
     #[test]

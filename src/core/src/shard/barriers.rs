@@ -3,9 +3,9 @@
 //! A barrier is a sync that nobody asked for. Reads that come together share one; the driver sends those of a turn
 //! together, so that they are one question to the leader. Without linearizable reads nothing is kept here.
 
-use super::{Outputs, Shard};
+use super::Shard;
 use crate::conn::{Conn, Pending};
-use crate::ids::ConnId;
+use crate::ids::{ConnId, Millis};
 use corral_wire::OpCode;
 
 /// The barriers of one connection, counted.
@@ -19,10 +19,28 @@ pub(super) struct Barriers {
 }
 
 impl Shard {
+    /// A sync has come back from the leader, behind every batch it stands for.
+    pub(super) fn synced(&mut self, now: Millis, id: ConnId) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        if conn.is_closing() {
+            return self.conns.put_back(conn);
+        }
+        let last = self.pass_barrier(id);
+        if let Some(Pending::Sync { done, .. }) = conn.pending.back_mut()
+            && last
+        {
+            *done = true;
+            // A read in front of it may have become a long one meanwhile.
+            conn.blocked = conn.pending.iter().any(Pending::blocks);
+        }
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));
+        self.settle(now, conn, verdict);
+    }
+
     /// Asks the leader; the answer comes by [`Shard::synced`].
     #[inline(never)]
-    pub(super) fn ask_barrier(&mut self, conn: &Conn, out: &mut Outputs) -> u64 {
-        out.syncs.push(conn.id);
+    pub(super) fn ask_barrier(&mut self, conn: &Conn) -> u64 {
+        self.syncs.push(conn.id);
         if !self.config.linearizable {
             return 0;
         }
@@ -33,14 +51,14 @@ impl Shard {
 
     /// Which barrier a read must wait for; 0 for none.
     #[inline(never)]
-    pub(super) fn barrier(&mut self, conn: &Conn, op: Option<OpCode>, out: &mut Outputs) -> u64 {
+    pub(super) fn barrier(&mut self, conn: &Conn, op: Option<OpCode>) -> u64 {
         if !self.config.linearizable || conn.read_only || op == Some(OpCode::Ping) {
             return 0;
         }
-        if out.syncs.last() == Some(&conn.id) {
+        if self.syncs.last() == Some(&conn.id) {
             return self.barriers.get(&conn.id).map_or(0, |barriers| barriers.asked);
         }
-        self.ask_barrier(conn, out)
+        self.ask_barrier(conn)
     }
 
     /// Whether the leader has not answered what the connection's oldest request waits for.

@@ -46,9 +46,9 @@ pub struct ShardConfig {
     pub nonce_key: [u8; 16],
     /// Whether ClickHouse Keeper's operations are served.
     pub keeper_extensions: bool,
-    /// Whether records of the audit log are made of writes, see [`Outputs::audited`](crate::shard::Outputs::audited).
+    /// Whether records of the audit log are made of writes, see [`Effects::audited`](crate::shard::Effects::audited).
     pub audit: bool,
-    /// Requests that take as long are kept for the log, see [`Shard::take_slow`](crate::shard::Shard::take_slow).
+    /// Requests that take as long are in [`Effects::slow`](crate::shard::Effects::slow).
     pub slow_request_ms: u64,
     /// Whether clients that ask for it may read while there is no leader.
     pub read_only: bool,

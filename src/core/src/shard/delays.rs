@@ -4,7 +4,7 @@
 //! What they may cost by then is limited, because whatever is behind the write waits as well. Beyond that they are answered
 //! THROTTLEDOP.
 
-use super::{Outputs, Shard};
+use super::Shard;
 use crate::conn::Pending;
 use crate::ids::{ConnId, Millis};
 use crate::limits::DELAY_COST_MAX;
@@ -36,13 +36,13 @@ impl Shard {
     /// A command of a connection is about to be applied: serves the reads in front of it. False when the turn's work is done
     /// before all are.
     #[inline]
-    pub(super) fn serve_reads_before(&mut self, now: Millis, id: ConnId, out: &mut Outputs) -> bool {
+    pub(super) fn serve_reads_before(&mut self, now: Millis, id: ConnId) -> bool {
         let first = self.conns.get(id).and_then(|conn| conn.pending.front());
-        first.and_then(Pending::ready_at).is_none() || self.serve_before(now, id, out)
+        first.and_then(Pending::ready_at).is_none() || self.serve_before(now, id)
     }
 
     #[cold]
-    fn serve_before(&mut self, now: Millis, id: ConnId, out: &mut Outputs) -> bool {
+    fn serve_before(&mut self, now: Millis, id: ConnId) -> bool {
         let Some(mut conn) = self.conns.take(id) else { return true };
         if conn.is_closing() {
             self.conns.put_back(conn);
@@ -60,7 +60,7 @@ impl Shard {
         let is_over = self.spent >= self.config.limits.turn_cost_max;
         let is_ready = conn.pending.front().and_then(Pending::ready_at).is_some();
         let goes_on = is_over && is_ready && verdict.is_ok() && !conn.is_closing();
-        self.settle(now, conn, verdict, out);
+        self.settle(now, conn, verdict);
         !goes_on
     }
 }

@@ -6,7 +6,7 @@
 //! for its turn, and is read no further meanwhile. So the cheap write of another connection has at most that and one command
 //! before it, for each shard, however many clients send costly ones.
 
-use super::{Outputs, Shard};
+use super::Shard;
 use crate::audit::Draft;
 use crate::command::{CommandKind, WriteOp};
 use crate::conn::Conn;
@@ -99,11 +99,15 @@ impl Shard {
             || self.in_flight.len() >= limits.requests_in_flight_max
     }
 
-    /// Writes wait unread from now on, or go on. The audit log has them held while it has enough records to write.
-    pub fn hold_writes(&mut self, now: Millis, held: bool, out: &mut Outputs) {
+    /// Writes wait unread from now on, until [`Shard::release_writes`].
+    pub(super) const fn hold_writes(&mut self) {
+        self.costly.held = true;
+    }
+
+    pub(super) fn release_writes(&mut self, now: Millis) {
         self.spent = 0;
-        self.costly.held = held;
-        self.resume_held_back(now, out);
+        self.costly.held = false;
+        self.resume_held_back(now);
     }
 
     /// Whether the connection is queued for its next write, which is not decoded yet.
@@ -161,14 +165,14 @@ impl Shard {
     /// A command in flight is answered or lost: connections that waited for it are read on, the longest wait first, until
     /// enough is in flight again or the turn's work is done. [`Shard::walk_on`] does the rest.
     #[inline]
-    pub(super) fn resume_held_back(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn resume_held_back(&mut self, now: Millis) {
         if self.may_resume() {
-            self.resume_some(now, out);
+            self.resume_some(now);
         }
     }
 
     #[inline(never)]
-    fn resume_some(&mut self, now: Millis, out: &mut Outputs) {
+    fn resume_some(&mut self, now: Millis) {
         while self.spent < self.config.limits.turn_cost_max
             && !self.has_enough_in_flight()
             && let Some(id) = self.held_back.pop_front()
@@ -176,22 +180,22 @@ impl Shard {
             self.spent += LOOK_UP_COST;
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.held_back = false;
-                self.resume_by_id(now, id, out);
+                self.resume_by_id(now, id);
             }
         }
         if !self.costly.queue.is_empty() {
-            self.resume_costly(now, out);
+            self.resume_costly(now);
         }
     }
 
     /// As [`Shard::resume_held_back`], for those alone that are queued with a costly write.
-    pub(super) fn resume_queued(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn resume_queued(&mut self, now: Millis) {
         if !self.costly.queue.is_empty() && !self.has_enough_in_flight() {
-            self.resume_costly(now, out);
+            self.resume_costly(now);
         }
     }
 
-    fn resume_costly(&mut self, now: Millis, out: &mut Outputs) {
+    fn resume_costly(&mut self, now: Millis) {
         // Those that are queued again stand behind those that have waited longer.
         let mut queue = mem::take(&mut self.costly.queue);
         while self.spent < self.config.limits.turn_cost_max
@@ -201,7 +205,7 @@ impl Shard {
             self.spent += LOOK_UP_COST;
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.queued = false;
-                self.resume_by_id(now, id, out);
+                self.resume_by_id(now, id);
             }
         }
         let newer = mem::replace(&mut self.costly.queue, queue);

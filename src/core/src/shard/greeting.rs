@@ -2,7 +2,7 @@
 //! (protocol chapters 3 and 23).
 
 use super::memory::Wanting;
-use super::{Outputs, Question, Served, Shard};
+use super::{Question, Served, Shard};
 use crate::change::Outcome;
 use crate::command::CommandKind;
 use crate::conn::{Close, Conn, Pending, Phase};
@@ -33,7 +33,6 @@ impl Shard {
         now: Millis,
         conn: &mut Conn,
         bytes: &[u8],
-        out: &mut Outputs,
     ) -> Result<Option<usize>, Close> {
         if conn.command.is_some() {
             return Ok(Some(bytes.len()));
@@ -64,7 +63,11 @@ impl Shard {
             FourLetter::Ruok => self.say(conn, b"imok".to_vec()),
             FourLetter::Isro => self.say(conn, self.isro().to_vec()),
             _ => {
-                out.questions.push(Question { conn: conn.id, command, argument: argument.unwrap_or_default() });
+                self.effects.questions.push(Question {
+                    conn: conn.id,
+                    command,
+                    argument: argument.unwrap_or_default(),
+                });
                 return Ok(Some(bytes.len()));
             }
         }
@@ -117,11 +120,11 @@ impl Shard {
     }
 
     /// The text for a four-letter command is ready.
-    pub fn answer_four_letter(&mut self, now: Millis, id: ConnId, text: Vec<u8>, out: &mut Outputs) {
+    pub(super) fn answer_four_letter(&mut self, now: Millis, id: ConnId, text: Vec<u8>) {
         let Some(mut conn) = self.conns.take(id) else { return };
         self.forget_command(conn.command.take());
         self.say(&mut conn, text);
-        self.settle(now, conn, Err(Close::Done), out);
+        self.settle(now, conn, Err(Close::Done));
         self.let_ask(now);
     }
 
@@ -132,7 +135,7 @@ impl Shard {
         self.statistics.sent += 1;
     }
 
-    pub(super) fn connect(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], entropy: [u8; 16]) -> Served {
+    pub(super) fn connect(&mut self, conn: &mut Conn, frame: &[u8], entropy: [u8; 16]) -> Served {
         let request = ConnectRequest::decode(&mut Reader::new(frame)).map_err(|_| Close::Malformed)?;
         conn.counters.received += 1;
         self.statistics.received += 1;
@@ -155,14 +158,14 @@ impl Shard {
             CommandKind::AttachSession { session, timeout_ms, password }
         };
         conn.phase = Phase::Connecting;
-        conn.pending.push_back(Pending::Connect { at: self.at(now) });
+        conn.pending.push_back(Pending::Connect { at: self.clock });
         self.propose(conn, kind, 0, 0);
         Ok(())
     }
 
     /// Answers connections whose attach takes no log entry, because it is known here that it proves nothing. One walk
     /// over what is in flight, for all of them together.
-    pub fn refuse(&mut self, now: Millis, mut refused: Vec<ConnId>, out: &mut Outputs) {
+    pub(super) fn refuse(&mut self, now: Millis, mut refused: Vec<ConnId>) {
         refused.sort_unstable();
         let Self { in_flight, in_flight_bytes, large_bytes, .. } = self;
         in_flight.retain(|command| {
@@ -187,10 +190,10 @@ impl Shard {
             self.buffers.lend(&mut conn.output);
             self.count_reply(&mut conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true }, 0);
             let verdict = self.connected(&mut conn, &Outcome::SessionRefused);
-            self.settle(now, conn, verdict, out);
+            self.settle(now, conn, verdict);
         }
-        self.resume_held_back(now, out);
-        self.close_if_drained(now, out);
+        self.resume_held_back(now);
+        self.close_if_drained(now);
     }
 
     /// The timeout that a session has whose client asks for this one.
@@ -206,7 +209,8 @@ pub(super) fn password(request: &ConnectRequest<'_>) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::shard;
+    use super::super::ShardMessage;
+    use super::super::tests::{client, message, shard};
     use super::*;
     use alloc::vec;
     use alloc::vec::Vec;
@@ -214,19 +218,19 @@ mod tests {
     /// What is said, what is asked, how the connection ends; the bytes come in the given portions.
     fn check(portions: &[&[u8]], said: &str, asked: Option<(FourLetter, i64)>, ended: Option<Close>) {
         let mut shard = shard();
-        let mut out = Outputs::default();
-        let id = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+        let id = client(&mut shard);
         for portion in portions {
-            shard.received(Millis(1), id, portion, &mut out);
+            shard.received(Millis(1), id, portion);
         }
         assert_eq!(shard.unsent(id), said.as_bytes(), "{portions:?}");
-        let words: Vec<_> = out.questions.iter().map(|question| (question.command, question.argument)).collect();
+        let words: Vec<_> =
+            shard.effects.questions.iter().map(|question| (question.command, question.argument)).collect();
         assert_eq!(words, asked.into_iter().collect::<Vec<_>>(), "{portions:?}");
         let length = said.len();
         if length > 0 {
-            shard.sent(Millis(2), id, length, &mut out);
+            shard.sent(Millis(2), id, length);
         }
-        let closed: Vec<Close> = out.closed.iter().map(|(_, why)| *why).collect();
+        let closed: Vec<Close> = shard.effects.closed.iter().map(|(_, why)| *why).collect();
         assert_eq!(closed, ended.into_iter().collect::<Vec<_>>(), "{portions:?}");
     }
 
@@ -261,28 +265,26 @@ mod tests {
     fn long_commands_take_turns() {
         let mut shard = shard();
         let half = shard.config.limits.reply_buffer_bytes_total_max / 2;
-        let mut out = Outputs::default();
-        let peer = "10.0.0.1:1".parse().expect("an address");
-        let ids: Vec<_> = (0..50).map(|_| shard.accepted(Millis(0), peer, [0; 16])).collect();
+        let ids: Vec<_> = (0..50).map(|_| client(&mut shard)).collect();
         for id in &ids {
-            shard.received(Millis(1), *id, b"cons", &mut out);
-            shard.received(Millis(1), *id, b"\n", &mut out);
+            shard.received(Millis(1), *id, b"cons");
+            shard.received(Millis(1), *id, b"\n");
         }
-        assert_eq!(out.questions.len(), LONG_COMMANDS_MAX);
+        assert_eq!(shard.effects.questions.len(), LONG_COMMANDS_MAX);
         assert!(shard.held_bytes <= half + (1 << 20) && shard.wanting.is_empty());
         // One of those asked is gone, and one of those that wait.
-        shard.hung_up(ids[0], &mut out);
-        shard.hung_up(ids[49], &mut out);
-        shard.tick(Millis(2), &mut out);
+        shard.hung_up(ids[0]);
+        shard.hung_up(ids[49]);
+        shard.tick(Millis(2));
         let mut answered = 0;
-        while answered < out.questions.len() {
-            let id = out.questions[answered].conn;
+        while answered < shard.effects.questions.len() {
+            let id = shard.effects.questions[answered].conn;
             answered += 1;
-            shard.answer_four_letter(Millis(3), id, b"text".to_vec(), &mut out);
+            message(&mut shard, Millis(3), ShardMessage::FourLetterAnswered { conn: id, text: "text".into() });
             while shard.is_walking() {
-                shard.walk_on(Millis(3), &mut out);
+                shard.walk_on(Millis(3));
             }
-            assert!(out.questions.len() <= answered + LONG_COMMANDS_MAX);
+            assert!(shard.effects.questions.len() <= answered + LONG_COMMANDS_MAX);
         }
         assert_eq!(answered, 49, "each of those that stayed was asked once");
         assert_eq!((shard.long_commands.unanswered, shard.long_commands.waiting.len()), (0, 0));
@@ -291,17 +293,15 @@ mod tests {
     #[test]
     fn an_answer_reaches_a_client_that_sends_no_more() {
         let mut shard = shard();
-        let mut out = Outputs::default();
-        let peer = "10.0.0.1:1".parse().expect("an address");
-        let ids = vec![shard.accepted(Millis(0), peer, [0; 16]), shard.accepted(Millis(0), peer, [0; 16])];
-        shard.received(Millis(1), ids[0], b"conf", &mut out);
+        let ids = vec![client(&mut shard), client(&mut shard)];
+        shard.received(Millis(1), ids[0], b"conf");
         for id in &ids {
-            shard.input_ended(*id, &mut out);
+            shard.input_ended(*id);
         }
-        assert_eq!(out.closed, [(ids[1], Close::HungUp)]);
-        shard.answer_four_letter(Millis(2), ids[0], b"text".to_vec(), &mut out);
+        assert_eq!(shard.effects.closed, [(ids[1], Close::HungUp)]);
+        message(&mut shard, Millis(2), ShardMessage::FourLetterAnswered { conn: ids[0], text: "text".into() });
         assert_eq!(shard.unsent(ids[0]), b"text");
-        shard.sent(Millis(3), ids[0], 4, &mut out);
-        assert_eq!(out.closed[1..], [(ids[0], Close::Done)]);
+        shard.sent(Millis(3), ids[0], 4);
+        assert_eq!(shard.effects.closed[1..], [(ids[0], Close::Done)]);
     }
 }

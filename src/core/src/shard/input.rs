@@ -4,7 +4,7 @@
 //! does the first piece, [`Shard::walk_on`] the others. A tick that comes before the last piece begins no further look.
 
 use super::memory::Wanting;
-use super::{Outputs, Served, Shard};
+use super::{Served, Shard};
 use crate::conn::{Close, Conn, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
 use crate::limits::{CONNECT_BYTES_MAX, ROUND_TICKS_MAX, SLOTS_A_TICK, SLOTS_PIECE};
@@ -26,22 +26,74 @@ pub(super) struct Round {
 }
 
 impl Shard {
-    pub(super) fn consume_kept(&mut self, now: Millis, conn: &mut Conn, out: &mut Outputs) -> Served {
+    /// Bytes came in. They are taken whole; while the connection is stalled the driver reads no more of it.
+    pub(super) fn received(&mut self, now: Millis, id: ConnId, bytes: &[u8]) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        self.spent = 0;
+        conn.heard = now;
+        conn.note_moved(bytes.len());
+        self.statistics.bytes_received += bytes.len() as u64;
+        if !self.metered.is_empty() {
+            self.metered.count_bytes(&self.config.limits, now, id, bytes.len());
+        }
+        if !mem::replace(&mut conn.heard_noted, true) {
+            self.heard.push(id);
+        }
+        let verdict = if conn.input.is_empty() {
+            self.consume(now, &mut conn, bytes).map(|used| conn.input.append(&bytes[used..]))
+        } else if conn.missing() > bytes.len() && !conn.is_closing() {
+            conn.input.append(bytes);
+            Ok(())
+        } else {
+            conn.input.append(bytes);
+            self.consume_kept(now, &mut conn)
+        };
+        self.settle(now, conn, verdict);
+    }
+
+    /// The socket took `count` bytes of [`Shard::unsent`].
+    pub(super) fn sent(&mut self, now: Millis, id: ConnId, count: usize) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        self.spent = 0;
+        conn.note_moved(count);
+        conn.forget_sent(count);
+        self.statistics.bytes_sent += count as u64;
+        if conn.unsent() == 0 {
+            conn.sent = 0;
+            conn.announced = false;
+            self.buffers.take_back(&mut conn.output);
+        }
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));
+        self.settle(now, conn, verdict);
+    }
+
+    /// The client sends no more. It may still read, as netcat does, which closes its side at once: what it has asked
+    /// for is answered, then the connection ends.
+    pub(super) fn input_ended(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.mute = true;
+        if conn.is_paid() {
+            self.hung_up(id);
+        }
+    }
+
+    /// The socket failed or the client closed it.
+    pub(super) fn hung_up(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.take(id) {
+            self.end(&conn, Close::HungUp);
+        }
+    }
+
+    pub(super) fn consume_kept(&mut self, now: Millis, conn: &mut Conn) -> Served {
         let mut input = mem::take(&mut conn.input);
-        let used = self.consume(now, conn, input.rest(), out)?;
+        let used = self.consume(now, conn, input.rest())?;
         input.take(used);
         conn.input = input;
         Ok(())
     }
 
     /// Takes whole frames off the front of `bytes` until there is none or the connection must wait.
-    pub(super) fn consume(
-        &mut self,
-        now: Millis,
-        conn: &mut Conn,
-        bytes: &[u8],
-        out: &mut Outputs,
-    ) -> Result<usize, Close> {
+    pub(super) fn consume(&mut self, now: Millis, conn: &mut Conn, bytes: &[u8]) -> Result<usize, Close> {
         let (mut used, mut looked) = (0, 0);
         loop {
             if conn.is_closing() {
@@ -53,7 +105,7 @@ impl Shard {
             }
             let rest = &bytes[used..];
             if conn.is_greeting()
-                && let Some(done) = self.greeted_with_four_letter(now, conn, rest, out)?
+                && let Some(done) = self.greeted_with_four_letter(now, conn, rest)?
             {
                 return Ok(used + done);
             }
@@ -64,13 +116,13 @@ impl Shard {
             };
             let Some((frame, length)) = found else { return Ok(used) };
             if let Phase::Greeting { entropy } = conn.phase {
-                self.connect(now, conn, frame, entropy)?;
+                self.connect(conn, frame, entropy)?;
             } else {
                 if used >= looked {
                     looked = used + self.look_ahead(rest);
                 }
                 let counted = self.loads.is_next().then(|| (self.spent, conn.unsent()));
-                self.request(now, conn, frame, out)?;
+                self.request(now, conn, frame)?;
                 if conn.queued {
                     return Ok(used);
                 }
@@ -124,15 +176,15 @@ impl Shard {
             || (!self.metered.is_empty() && self.metered.is_over(limits, now, conn.id))
     }
 
-    pub(super) fn resume_by_id(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
+    pub(super) fn resume_by_id(&mut self, now: Millis, id: ConnId) {
         if let Some(mut conn) = self.conns.take(id) {
-            let verdict = self.resume(now, &mut conn, out);
-            self.settle(now, conn, verdict, out);
+            let verdict = self.resume(now, &mut conn);
+            self.settle(now, conn, verdict);
         }
     }
 
     /// Goes on with a stalled connection's input if what held it back is gone, in a later turn if this one's work is done.
-    pub(super) fn resume(&mut self, now: Millis, conn: &mut Conn, out: &mut Outputs) -> Served {
+    pub(super) fn resume(&mut self, now: Millis, conn: &mut Conn) -> Served {
         if !conn.stalled {
             return Ok(());
         }
@@ -143,15 +195,15 @@ impl Shard {
             }
             return Ok(());
         }
-        self.consume_kept(now, conn, out)?;
+        self.consume_kept(now, conn)?;
         if !conn.stalled {
-            out.resumed.push(conn.id);
+            self.effects.resumed.push(conn.id);
         }
         Ok(())
     }
 
     /// Puts a connection back after it was worked on, or ends it.
-    pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Served, out: &mut Outputs) {
+    pub(super) fn settle(&mut self, now: Millis, mut conn: Box<Conn>, verdict: Served) {
         conn.begin_chunk();
         if let Err(why) = verdict {
             conn.close_after_flush(now, why);
@@ -161,19 +213,19 @@ impl Shard {
         if let Phase::Closing { why, .. } = conn.phase
             && conn.unsent() == 0
         {
-            return self.end(&conn, why, out);
+            return self.end(&conn, why);
         }
         if conn.mute && conn.is_paid() {
-            return self.end(&conn, Close::HungUp, out);
+            return self.end(&conn, Close::HungUp);
         }
         if conn.unsent() > 0 && !mem::replace(&mut conn.announced, true) {
-            out.dirty.push(conn.id);
+            self.effects.dirty.push(conn.id);
         }
         self.conns.put_back(conn);
     }
 
-    pub(super) fn end(&mut self, conn: &Conn, why: Close, out: &mut Outputs) {
-        self.unbind(conn, out);
+    pub(super) fn end(&mut self, conn: &Conn, why: Close) {
+        self.unbind(conn);
         if !self.lists.is_empty() {
             self.lists.retain(|id| *id != conn.id);
         }
@@ -199,7 +251,7 @@ impl Shard {
         }
         self.conns.forget();
         self.drop_watches_of(conn.id);
-        out.closed.push((conn.id, why));
+        self.effects.closed.push((conn.id, why));
     }
 
     pub(super) fn begin_round(&mut self) {
@@ -233,18 +285,18 @@ impl Shard {
     }
 
     /// A piece of the look at all connections, and of that for those who hold memory.
-    pub(super) fn look_around(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn look_around(&mut self, now: Millis) {
         if let Some(Round { from, read_upto, cooling }) = self.round {
             let slots = (from, SLOTS_PIECE);
             let left = self.cool_down(cooling);
             self.excuse_those_who_wait(now, slots);
-            self.close_overdue(now, read_upto, slots, out);
-            self.send_away_in_time(now, slots, out);
+            self.close_overdue(now, read_upto, slots);
+            self.send_away_in_time(now, slots);
             let next = self.conns.after(from, SLOTS_PIECE);
             let from = next.unwrap_or(from + SLOTS_PIECE);
             self.round = (next.is_some() || left > 0).then_some(Round { from, read_upto, cooling: left });
         }
-        self.end_slow_holders(now, out);
+        self.end_slow_holders(now);
     }
 
     /// An idle connection owns no buffer. One that still waits for answers is looked at again after the next tick. Looks at
@@ -291,13 +343,7 @@ impl Shard {
 
     /// Silence is judged up to the last report: what came since may still lie in a socket that has not had its turn,
     /// when this core stalled.
-    pub(super) fn close_overdue(
-        &mut self,
-        now: Millis,
-        read_upto: Millis,
-        (from, count): (usize, usize),
-        out: &mut Outputs,
-    ) {
+    pub(super) fn close_overdue(&mut self, now: Millis, read_upto: Millis, (from, count): (usize, usize)) {
         const LINGER_MS: u64 = 5000;
         let sessionless = self.config.sessionless_timeout_ms;
         let overdue = |conn: &Conn| match conn.phase {
@@ -312,7 +358,7 @@ impl Shard {
         let list: Vec<(ConnId, Close)> = conns.filter_map(|conn| Some((conn.id, overdue(conn)?))).collect();
         for (id, why) in list {
             if let Some(conn) = self.conns.take(id) {
-                self.end(&conn, why, out);
+                self.end(&conn, why);
             }
         }
     }
@@ -329,22 +375,22 @@ fn bad_length(conn: &Conn, bytes: &[u8]) -> Close {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::shard;
+    use super::super::tests::{client, shard};
     use super::*;
 
     #[test]
     fn a_connection_that_is_heard_from_again_and_again_is_looked_at_once() {
-        let (mut shard, mut out) = (shard(), Outputs::default());
-        let id = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+        let mut shard = shard();
+        let id = client(&mut shard);
         for (byte, now) in b"ruo".iter().zip(1..) {
-            shard.received(Millis(now), id, &[*byte], &mut out);
-            shard.tick(Millis(now), &mut out);
+            shard.received(Millis(now), id, &[*byte]);
+            shard.tick(Millis(now));
             assert_eq!(shard.cooling, [id]);
         }
-        shard.received(Millis(4), id, b"k", &mut out);
-        shard.sent(Millis(4), id, 4, &mut out);
+        shard.received(Millis(4), id, b"k");
+        shard.sent(Millis(4), id, 4);
         for now in 5..8 {
-            shard.tick(Millis(now), &mut out);
+            shard.tick(Millis(now));
         }
         assert!(shard.cooling.is_empty());
     }

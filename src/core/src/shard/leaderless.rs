@@ -6,7 +6,7 @@
 //! read-only session is known to nobody but the client: whoever brings the right password for an id has it.
 
 use super::greeting::password;
-use super::{Outputs, Served, Shard};
+use super::{Served, Shard};
 use crate::conn::{Close, Conn, Phase};
 use crate::evaluate::same_secret;
 use crate::ids::{ConnId, Millis, SessionId};
@@ -20,48 +20,48 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 impl Shard {
     /// No leader has been found for so long that every client is sent away, and only who asks for a read-only session
     /// gets one, if the configuration allows it. Until [`Shard::resume_proposals`].
-    pub fn leaderless(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn leaderless(&mut self, now: Millis) {
         self.flow.leaderless = true;
-        self.end_all(now, Close::NoLeader, |_| true, out);
+        self.end_all(now, Close::NoLeader, |_| true);
     }
 
     /// What this view shows is not to be trusted: like [`Shard::leaderless`], and nobody is served before
     /// [`Shard::install`].
-    pub fn distrust(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn distrust(&mut self, now: Millis) {
         self.flow.distrusted = true;
         self.pause_proposals(now);
-        self.leaderless(now, out);
+        self.leaderless(now);
     }
 
     /// Who has waited for a leader for two thirds of its session's timeout is sent away: after that time without a word
     /// its client would have gone by itself. Looks at so many slots from one on.
-    pub(super) fn send_away_in_time(&mut self, now: Millis, (from, count): (usize, usize), out: &mut Outputs) {
+    pub(super) fn send_away_in_time(&mut self, now: Millis, (from, count): (usize, usize)) {
         if self.flow.paused && !self.flow.leaderless {
             let waited = now.since(self.flow.paused_since);
             let overdue = |conn: &&Conn| {
                 conn.phase == Phase::Live && waited * 3 >= u64::try_from(conn.timeout_ms).unwrap_or(0) * 2
             };
             let list = self.conns.range(from, count).filter(overdue).map(|conn| conn.id).collect();
-            self.end_these(now, Close::NoLeader, list, out);
+            self.end_these(now, Close::NoLeader, list);
         }
     }
 
     /// There is a leader: read-only clients connect again, and get sessions like everybody else.
-    pub(super) fn end_read_only(&mut self, now: Millis, out: &mut Outputs) {
-        self.end_all(now, Close::LeaderFound, |conn| conn.read_only, out);
+    pub(super) fn end_read_only(&mut self, now: Millis) {
+        self.end_all(now, Close::LeaderFound, |conn| conn.read_only);
     }
 
     /// Ends the connections that have a session. What they have in flight is answered to nobody.
-    fn end_all(&mut self, now: Millis, why: Close, which: impl Fn(&Conn) -> bool, out: &mut Outputs) {
+    fn end_all(&mut self, now: Millis, why: Close, which: impl Fn(&Conn) -> bool) {
         let ends = |conn: &&Conn| conn.phase == Phase::Live && which(conn);
         let list = self.conns.iter().filter(ends).map(|conn| conn.id).collect();
-        self.end_these(now, why, list, out);
+        self.end_these(now, why, list);
     }
 
-    fn end_these(&mut self, now: Millis, why: Close, list: Vec<ConnId>, out: &mut Outputs) {
+    fn end_these(&mut self, now: Millis, why: Close, list: Vec<ConnId>) {
         for id in list {
             if let Some(conn) = self.conns.take(id) {
-                self.end_now(now, conn, why, out);
+                self.end_now(now, conn, why);
             }
         }
     }

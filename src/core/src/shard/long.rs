@@ -2,8 +2,8 @@
 //! one piece at a time. Also what else goes on between the turns: connections whose next requests wait for others'
 //! turns, those that wait for memory, and the watches of those that have ended.
 
+use super::Shard;
 use super::memory::Wanting;
-use super::{Outputs, Shard};
 use crate::change::AppliedTxn;
 use crate::conn::{Conn, Long, Pending};
 use crate::ids::{ConnId, Micros, Millis, Zxid};
@@ -270,8 +270,8 @@ impl Shard {
         }
     }
 
-    /// Whether [`Shard::walk_on`] has something to do: the driver calls it, between other work, until it has not.
-    pub fn is_walking(&self) -> bool {
+    /// Whether [`Shard::walk_on`] has something to do.
+    pub(super) fn is_walking(&self) -> bool {
         !self.walking.is_empty()
             || !self.dropping.is_empty()
             || self.is_looking_around()
@@ -281,7 +281,7 @@ impl Shard {
     }
 
     /// One piece of one read, or of what else goes on between the turns.
-    pub fn walk_on(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn walk_on(&mut self, now: Millis) {
         self.spent = 0;
         self.drop_watches();
         // The first may take the whole turn, so each is first in one of so many calls.
@@ -290,21 +290,21 @@ impl Shard {
         self.walk_first = (first + 1) % KINDS;
         for kind in first..first + KINDS {
             match kind % KINDS {
-                0 => self.admit(now, out),
-                1 => self.resume_held_back(now, out),
-                2 => self.resume_queued(now, out),
-                3 => self.serve_those_behind(now, out),
-                _ => self.go_on_with_next(now, out),
+                0 => self.admit(now),
+                1 => self.resume_held_back(now),
+                2 => self.resume_queued(now),
+                3 => self.serve_those_behind(now),
+                _ => self.go_on_with_next(now),
             }
             if self.spent >= self.config.limits.turn_cost_max {
                 break;
             }
         }
-        self.look_around(now, out);
+        self.look_around(now);
     }
 
     /// A piece of the read, or the next requests, of the connection that has waited longest for that.
-    fn go_on_with_next(&mut self, now: Millis, out: &mut Outputs) {
+    fn go_on_with_next(&mut self, now: Millis) {
         let Some(id) = self.walking.pop_front() else { return };
         let Some(mut conn) = self.conns.take(id) else { return };
         if conn.is_closing() {
@@ -322,9 +322,9 @@ impl Shard {
                 other => unreachable!("a long read goes on, but {other:?} is first"),
             }
         }
-        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));
         self.has_turn = false;
-        self.settle(now, conn, verdict, out);
+        self.settle(now, conn, verdict);
     }
 
     /// Some watches of a connection that has ended.

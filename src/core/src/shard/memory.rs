@@ -9,7 +9,7 @@
 //! requests become whole one after the other, instead of all of them growing until none can. Who holds memory and does
 //! not take it, or does not send the rest, is ended when others have waited too long, so nobody waits for ever.
 
-use super::{Outputs, Shard};
+use super::Shard;
 use crate::conn::{Close, Conn};
 use crate::ids::{ConnId, Millis};
 use crate::limits::{
@@ -97,7 +97,7 @@ impl Shard {
         self.has_memory(conn.summed, first.need) && (!first.list || self.may_begin_list())
     }
 
-    pub(super) fn admit(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn admit(&mut self, now: Millis) {
         if !self.may_admit() {
             return;
         }
@@ -107,9 +107,9 @@ impl Shard {
         let verdict = if conn.is_closing() {
             Ok(())
         } else {
-            self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out))
+            self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn))
         };
-        self.settle(now, conn, verdict, out);
+        self.settle(now, conn, verdict);
         (self.admitting, self.has_turn) = (false, false);
     }
 
@@ -164,12 +164,12 @@ impl Shard {
     }
 
     /// Looks at some more connections, or ends some of those that were found.
-    pub(super) fn end_slow_holders(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn end_slow_holders(&mut self, now: Millis) {
         let Some(mut slow) = self.slow_holders.take() else { return };
         if let Some(from) = slow.next {
             self.find_slow_holders(now, from, &mut slow);
         }
-        if slow.next.is_some() || !self.end_found(now, &mut slow.list, out) {
+        if slow.next.is_some() || !self.end_found(now, &mut slow.list) {
             self.slow_holders = Some(slow);
         }
     }
@@ -195,7 +195,7 @@ impl Shard {
 
     /// Ends some of the slow holders, the last of the list first. True when there is memory for those who have waited long
     /// enough, or no holder is left.
-    fn end_found(&mut self, now: Millis, list: &mut Vec<(u64, ConnId)>, out: &mut Outputs) -> bool {
+    fn end_found(&mut self, now: Millis, list: &mut Vec<(u64, ConnId)>) -> bool {
         let small = self.config.limits.small();
         let overdue = |wanting: &&Wanting| now.since(wanting.since) >= PART_WAIT_MS;
         let needed: usize = self.wanting.iter().take_while(overdue).map(|wanting| wanting.need).sum();
@@ -212,7 +212,7 @@ impl Shard {
                 && let Some(conn) = self.conns.take(id)
             {
                 let why = if conn.unsent() > small { Close::SlowReader } else { Close::SlowSender };
-                self.end(&conn, why, out);
+                self.end(&conn, why);
             }
         }
         false

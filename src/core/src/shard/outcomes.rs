@@ -1,14 +1,19 @@
 //! What committed transactions mean for this shard's connections: answers, the reads that waited for them, sessions
 //! that moved or ended.
 
-use super::{Garbage, Outputs, Served, Shard};
-use crate::change::{AppliedTxn, Change, OpResult, Outcome, SessionChange};
+use super::delays::Delay;
+use super::{Garbage, Served, Shard};
+use crate::audit;
+use crate::change::{AppliedBatch, AppliedTxn, Change, OpResult, Outcome, SessionChange};
 use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
-use crate::ids::{ConnId, Millis, Zxid};
-use crate::limits::{BYTES_PER_COST, DROPPED_PIECE, EVENT_COST, LOOK_UP_COST};
+use crate::delta::Delta;
+use crate::ids::{ConnId, Millis, ShardId, Zxid};
+use crate::limits::{BYTES_PER_COST, DROPPED_PIECE, EVENT_COST, LOOK_UP_COST, REQUEST_COST};
 use crate::reply;
 use crate::report::Answered;
+use crate::snapshot::Snapshot;
+use crate::view::WARM_MAX;
 use crate::znode::Owner;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -19,7 +24,101 @@ use corral_wire::records::ReplyHeader;
 use corral_wire::{ErrorCode, OpCode};
 
 impl Shard {
-    pub(super) fn answer(&mut self, now: Millis, id: ConnId, txn: &AppliedTxn, out: &mut Outputs) {
+    /// The state machine froze its delta at this shard's zxid; the shard uses the shared one from now on.
+    pub(super) fn adopt_frozen(&mut self, frozen: Arc<Delta>) {
+        let own = self.view.adopt_frozen(frozen);
+        self.effects.garbage.push(Garbage::Delta(own));
+    }
+
+    /// The frozen delta is part of the new snapshot.
+    pub(super) fn swap_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        let (old, frozen) = self.view.swap_snapshot(snapshot);
+        self.effects.garbage.push(Garbage::Snapshot(old));
+        self.effects.garbage.extend(frozen.map(Garbage::Frozen));
+    }
+
+    /// A committed batch: the only thing that moves the view. Transaction by transaction: events, then the new state,
+    /// then the answers and the reads that waited for it. Those who wrote are sent to before those who only watched: no
+    /// writer waits until thousands have been told.
+    ///
+    /// Applies it from one of its transactions on, until the turn's work is done; gives the next transaction,
+    /// which is the same one when not all of what goes before it is done, such as its events. Until all are applied no
+    /// other batch may come, and nothing that goes by the batch's last zxid.
+    pub(super) fn apply_some(&mut self, now: Millis, batch: &AppliedBatch, from: usize) -> usize {
+        self.spent = 0;
+        let mut next = batch.txns.len();
+        let mut answered = self.effects.dirty.len();
+        for (at, txn) in batch.txns.iter().enumerate().skip(from) {
+            if self.spent >= self.config.limits.turn_cost_max {
+                next = at;
+                break;
+            }
+            let goes_on = self.telling.is_some();
+            if !goes_on && self.may_serve_behind() {
+                // Before the next events, which they would have to wait for.
+                self.serve_those_behind(now);
+                if self.may_serve_behind() {
+                    next = at;
+                    break;
+                }
+            }
+            if (at - from).is_multiple_of(WARM_MAX) && !goes_on {
+                let changes = batch.txns[at..].iter().take(WARM_MAX).flat_map(|txn| &txn.changes);
+                self.view.warm(changes.map(|change| change.at().hash));
+            }
+            if let Some(origin) = txn.origin.filter(|origin| !goes_on && self.is_mine(*origin))
+                && !self.serve_reads_before(now, origin.conn)
+            {
+                next = at;
+                break;
+            }
+            let is_kept = self.lists.is_empty() || self.preserve(txn);
+            if !is_kept || !self.tell_events(now, txn) {
+                next = at;
+                break;
+            }
+            self.spent += REQUEST_COST * (1 + txn.changes.len());
+            for change in &txn.changes {
+                self.note_ephemeral(change);
+                self.view.apply(txn.zxid, change);
+            }
+            self.view.set_zxid(txn.zxid);
+            (self.delay, self.preserved) = (Delay::default(), 0);
+            if self.config.audit && self.config.shard == ShardId(0) {
+                self.effects.audited.extend(audit::ephemerals_deleted(txn));
+            }
+            if let Some(change) = txn.session {
+                self.session_changed(now, change, txn.origin);
+            }
+            if let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
+                && !self.ends_underway(now, origin.conn, txn)
+                && self.came_back(origin.conn, txn)
+            {
+                let told = self.effects.dirty.len();
+                self.answer(now, origin.conn, txn);
+                if self.effects.dirty.get(told) == Some(&origin.conn) {
+                    self.effects.dirty.swap(answered, told);
+                    answered += 1;
+                }
+            }
+            if !self.behind.is_empty() {
+                self.serve_those_behind(now);
+            }
+        }
+        self.resume_held_back(now);
+        self.close_if_drained(now);
+        next
+    }
+
+    /// Whether the transaction is no command that comes back, but the end of what one began.
+    fn ends_underway(&mut self, now: Millis, conn: ConnId, txn: &AppliedTxn) -> bool {
+        let Outcome::Later(outcome) = &txn.outcome else { return false };
+        self.audit_later(conn, outcome);
+        self.answer_later(now, conn, txn.zxid, outcome);
+        true
+    }
+
+    pub(super) fn answer(&mut self, now: Millis, id: ConnId, txn: &AppliedTxn) {
         let Some(mut conn) = self.conns.take(id) else { return };
         if conn.is_closing() {
             // It hears of no more events, so it must not see any more state either.
@@ -28,8 +127,8 @@ impl Shard {
         let verdict = self
             .answer_first(now, &mut conn, txn)
             .and_then(|()| self.catch_up(now, &mut conn))
-            .and_then(|()| self.resume(now, &mut conn, out));
-        self.settle(now, conn, verdict, out);
+            .and_then(|()| self.resume(now, &mut conn));
+        self.settle(now, conn, verdict);
     }
 
     /// The oldest unanswered request of the connection is the one this transaction belongs to: both are in order.
@@ -53,10 +152,10 @@ impl Shard {
                 reply::outcome(&mut conn.output, xid, txn.zxid, &txn.outcome);
                 let bytes = conn.output.len() - begins;
                 self.count_reply(conn, now, Answered { op: Some(op), xid, at, update: true }, bytes);
-                if !self.slow.is_empty()
+                if !self.effects.slow.is_empty()
                     && let Some(change) = txn.changes.first()
                 {
-                    self.slow.name(conn.session, xid, &change.at().path);
+                    self.effects.slow.name(conn.session, xid, &change.at().path);
                 }
                 if op == OpCode::CloseSession { Err(Close::Done) } else { Ok(()) }
             }
@@ -69,7 +168,7 @@ impl Shard {
     }
 
     /// What was under way has come to its end, in another transaction than the one that ordered it.
-    pub(super) fn answer_later(&mut self, now: Millis, id: ConnId, zxid: Zxid, outcome: &Outcome, out: &mut Outputs) {
+    pub(super) fn answer_later(&mut self, now: Millis, id: ConnId, zxid: Zxid, outcome: &Outcome) {
         self.underway.retain(|other| *other != id);
         let Some(mut conn) = self.conns.take(id) else { return };
         let Some(Pending::Underway { xid, op, at }) = conn.pending.front().filter(|_| !conn.is_closing()) else {
@@ -83,8 +182,8 @@ impl Shard {
         reply::outcome(&mut conn.output, xid, zxid, outcome);
         let bytes = conn.output.len() - begins;
         self.count_reply(&mut conn, now, Answered { op: Some(op), xid, at, update: true }, bytes);
-        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
-        self.settle(now, conn, verdict, out);
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));
+        self.settle(now, conn, verdict);
     }
 
     pub(super) fn connected(&mut self, conn: &mut Conn, outcome: &Outcome) -> Served {
@@ -187,11 +286,11 @@ impl Shard {
     }
 
     /// The session has no connection here any more, if it was this one's.
-    pub(super) fn unbind(&mut self, conn: &Conn, out: &mut Outputs) {
+    pub(super) fn unbind(&mut self, conn: &Conn) {
         if self.sessions.get(&conn.session) == Some(&conn.id) {
             self.sessions.remove(&conn.session);
             let many = self.ephemerals.remove(&conn.session).filter(|list| list.len() > DROPPED_PIECE);
-            out.garbage.extend(many.map(Garbage::Ephemerals));
+            self.effects.garbage.extend(many.map(Garbage::Ephemerals));
         }
     }
 
@@ -202,7 +301,7 @@ impl Shard {
 
     /// The view has moved: serves those whose reads waited for that, until the turn's work is done. Then
     /// [`Shard::walk_on`] goes on: a later state serves as well.
-    pub(super) fn serve_those_behind(&mut self, now: Millis, out: &mut Outputs) {
+    pub(super) fn serve_those_behind(&mut self, now: Millis) {
         while self.spent < self.config.limits.turn_cost_max
             && self.may_serve_behind()
             && let Some(Reverse((_, id))) = self.behind.pop()
@@ -210,18 +309,12 @@ impl Shard {
             self.spent += LOOK_UP_COST;
             let Some(mut conn) = self.conns.take(id) else { continue };
             conn.behind = false;
-            let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn, out));
-            self.settle(now, conn, verdict, out);
+            let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));
+            self.settle(now, conn, verdict);
         }
     }
 
-    pub(super) fn session_changed(
-        &mut self,
-        now: Millis,
-        change: SessionChange,
-        origin: Option<Origin>,
-        out: &mut Outputs,
-    ) {
+    pub(super) fn session_changed(&mut self, now: Millis, change: SessionChange, origin: Option<Origin>) {
         let asker = origin.filter(|origin| self.is_mine(*origin)).map(|origin| origin.conn);
         let (session, why) = match change {
             SessionChange::Created(_) => {
@@ -237,18 +330,18 @@ impl Shard {
         };
         let bound = self.sessions.get(&session).copied().filter(|conn| Some(*conn) != asker);
         if let Some(conn) = bound.and_then(|conn| self.conns.take(conn)) {
-            self.end_now(now, conn, why, out);
+            self.end_now(now, conn, why);
         }
     }
 
     /// Ends a connection whose session went elsewhere: what is queued for it may still leave.
-    pub(super) fn end_now(&mut self, now: Millis, conn: Box<Conn>, why: Close, out: &mut Outputs) {
-        self.unbind(&conn, out);
-        self.settle(now, conn, Err(why), out);
+    pub(super) fn end_now(&mut self, now: Millis, conn: Box<Conn>, why: Close) {
+        self.unbind(&conn);
+        self.settle(now, conn, Err(why));
     }
 
     /// Appends an event to a connection's output. A connection that does not read, so that events accumulate, is ended.
-    pub(crate) fn deliver(&mut self, now: Millis, id: ConnId, out: &mut Outputs) {
+    pub(crate) fn deliver(&mut self, now: Millis, id: ConnId) {
         let Some(mut conn) = self.conns.take(id) else { return };
         let limits = &self.config.limits;
         let list = if self.lists.is_empty() { None } else { conn.list_under_way() };
@@ -256,7 +349,7 @@ impl Shard {
         let too_much = waiting > limits.reply_buffer_bytes_hard_max.saturating_add(conn.allowance());
         let out_of_memory = self.held_bytes >= limits.reply_buffer_bytes_total_max && waiting > limits.small();
         if too_much || out_of_memory {
-            return self.end(&conn, Close::SlowReader, out);
+            return self.end(&conn, Close::SlowReader);
         }
         self.spent += EVENT_COST;
         conn.told = self.tellings;
@@ -278,7 +371,7 @@ impl Shard {
             conn.counters.sent += 1;
             self.statistics.sent += 1;
         }
-        self.settle(now, conn, Ok(()), out);
+        self.settle(now, conn, Ok(()));
     }
 
     pub(crate) fn identities(&self, id: ConnId) -> Option<&Arc<Vec<Identity>>> {

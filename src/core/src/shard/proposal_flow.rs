@@ -6,7 +6,7 @@
 //! of such a connection is ever ordered, so that of its writes a prefix is.
 
 use super::flow::InFlight;
-use super::{Garbage, Outputs, Shard};
+use super::{Garbage, Shard};
 use crate::audit::{AuditResult, Draft};
 use crate::change::{AppliedTxn, Outcome};
 use crate::conn::Close;
@@ -34,24 +34,24 @@ pub(super) struct ProposalFlow {
 
 impl Shard {
     /// No leader is known: proposals wait here from now on.
-    pub fn pause_proposals(&mut self, now: Millis) {
+    pub(super) fn pause_proposals(&mut self, now: Millis) {
         if !mem::replace(&mut self.flow.paused, true) {
             self.flow.paused_since = now;
         }
     }
 
-    /// Proposals go again; the driver takes them next.
-    pub fn resume_proposals(&mut self, now: Millis, out: &mut Outputs) {
+    /// Proposals go again, with the next turn.
+    pub(super) fn resume_proposals(&mut self, now: Millis) {
         self.flow.paused = false;
         if mem::replace(&mut self.flow.leaderless, false) {
-            self.end_read_only(now, out);
+            self.end_read_only(now);
         }
     }
 
     /// Of the commands that were taken and have not come back nobody knows what becomes. Their connections end; all
     /// others stay, with their commands that were not taken yet. `unsent_too`: those end as well, because no leader is
     /// found.
-    pub fn uncertain(&mut self, now: Millis, generation: u32, unsent_too: bool, out: &mut Outputs) {
+    pub(super) fn uncertain(&mut self, now: Millis, generation: u32, unsent_too: bool) {
         self.flow.generation = generation;
         let sent = self.in_flight.len() - self.proposals.len();
         let doomed = if unsent_too { self.in_flight.len() } else { sent };
@@ -60,38 +60,38 @@ impl Shard {
         ended.append(&mut self.underway);
         ended.sort_unstable();
         ended.dedup();
-        self.forget_in_flight(sent, &ended, out);
+        self.forget_in_flight(sent, &ended);
         for id in ended {
             if let Some(conn) = self.conns.take(id) {
                 if conn.is_closing() {
                     self.conns.put_back(conn);
                 } else {
-                    self.end_now(now, conn, Close::Uncertain, out);
+                    self.end_now(now, conn, Close::Uncertain);
                 }
             }
         }
-        self.resume_held_back(now, out);
-        self.close_if_drained(now, out);
+        self.resume_held_back(now);
+        self.close_if_drained(now);
     }
 
     /// The leader's snapshot took the place of the state: every connection ends, and the view is that of the snapshot.
-    pub fn install(&mut self, view: View, sessions_alive: u64, out: &mut Outputs) {
+    pub(super) fn install(&mut self, view: View, sessions_alive: u64) {
         let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
         for id in all {
             if let Some(conn) = self.conns.take(id) {
-                self.end(&conn, Close::Replaced, out);
+                self.end(&conn, Close::Replaced);
             }
         }
         // The watches that are left are listed by the hashes of the old view, and nobody has any.
         mem::take(&mut self.dropping).into_iter().for_each(|id| self.conns.free(id));
         let watches = mem::replace(&mut self.watches, WatchTable::of(&self.config.limits));
-        out.garbage.push(Garbage::Watches(Box::new(watches)));
+        self.effects.garbage.push(Garbage::Watches(Box::new(watches)));
         self.telling = None;
         self.lists.clear();
         (self.preserved, self.delay) = Default::default();
         self.wanting.clear();
         self.proposals.retain(|_| false);
-        self.forget_in_flight(self.in_flight.len(), &[], out);
+        self.forget_in_flight(self.in_flight.len(), &[]);
         self.sessions.clear();
         self.ephemerals.clear();
         self.behind.clear();
@@ -101,21 +101,21 @@ impl Shard {
         self.costly.clear();
         self.sessions_alive = sessions_alive;
         self.flow.distrusted = false;
-        out.garbage.push(Garbage::View(Box::new(mem::replace(&mut self.view, view))));
+        self.effects.garbage.push(Garbage::View(Box::new(mem::replace(&mut self.view, view))));
     }
 
     /// Drops what was sent, and of the rest what belongs to these connections.
-    fn forget_in_flight(&mut self, sent: usize, ended: &[ConnId], out: &mut Outputs) {
+    fn forget_in_flight(&mut self, sent: usize, ended: &[ConnId]) {
         let stays = |conn: &ConnId| ended.binary_search(conn).is_err();
-        let Self { in_flight, proposals, audited_later, .. } = self;
+        let Self { in_flight, proposals, audited_later, effects, .. } = self;
         let lost = in_flight.drain(..sent).filter_map(|command| command.draft);
         for draft in audited_later.drain(..).map(|(_, draft)| draft).chain(lost) {
-            draft.give_up(AuditResult::Invoked, &mut out.audited);
+            draft.give_up(AuditResult::Invoked, &mut effects.audited);
         }
         in_flight.retain_mut(|command| {
             let stays = stays(&command.conn);
             if let Some(draft) = command.draft.take_if(|_| !stays) {
-                draft.give_up(AuditResult::Failure, &mut out.audited);
+                draft.give_up(AuditResult::Failure, &mut effects.audited);
             }
             stays
         });
@@ -127,7 +127,7 @@ impl Shard {
     }
 
     /// A command of this shard was applied. False if its connection ended because nobody knew what would become of it.
-    pub(super) fn came_back(&mut self, conn: ConnId, txn: &AppliedTxn, out: &mut Outputs) -> bool {
+    pub(super) fn came_back(&mut self, conn: ConnId, txn: &AppliedTxn) -> bool {
         if self.in_flight.front().is_none_or(|first| first.conn != conn) {
             let waits = self.conns.get(conn).is_some_and(|conn| !conn.is_closing());
             assert!(!waits, "every command of ours that comes back was in flight");
@@ -138,24 +138,24 @@ impl Shard {
             self.large_bytes -= large;
             self.costly.in_flight -= cost;
             if let Some(draft) = draft {
-                self.audit(conn, draft, &txn.outcome, out);
+                self.audit(conn, draft, &txn.outcome);
             }
         }
         true
     }
 
-    fn audit(&mut self, conn: ConnId, draft: Box<Draft>, outcome: &Outcome, out: &mut Outputs) {
+    fn audit(&mut self, conn: ConnId, draft: Box<Draft>, outcome: &Outcome) {
         match outcome {
             Outcome::Underway(_) => self.audited_later.push((conn, draft)),
-            outcome => draft.complete(outcome, &mut out.audited),
+            outcome => draft.complete(outcome, &mut self.effects.audited),
         }
     }
 
     /// The membership change that a connection had ordered is at its end.
-    pub(super) fn audit_later(&mut self, conn: ConnId, outcome: &Outcome, out: &mut Outputs) {
+    pub(super) fn audit_later(&mut self, conn: ConnId, outcome: &Outcome) {
         if let Some(at) = self.audited_later.iter().position(|(other, _)| *other == conn) {
             let (_, draft) = self.audited_later.swap_remove(at);
-            draft.complete(outcome, &mut out.audited);
+            draft.complete(outcome, &mut self.effects.audited);
         }
     }
 }

@@ -3,8 +3,7 @@
 use super::flow::InFlight;
 use super::memory::Wanting;
 use super::outcomes::frame_weight;
-use super::slow::SlowRequest;
-use super::{Answer, Outputs, Served, Shard};
+use super::{Answer, Served, Shard};
 use crate::acl::{self, AnySaslUser};
 use crate::audit::Draft;
 use crate::command::{Command, CommandKind, Identity, Origin, identities_weight};
@@ -28,7 +27,7 @@ use corral_wire::{ErrorCode, OpCode, Reader};
 
 impl Shard {
     /// Takes a request, unless it is a write that must wait: then the connection is queued for it.
-    pub(super) fn request(&mut self, now: Millis, conn: &mut Conn, frame: &[u8], out: &mut Outputs) -> Served {
+    pub(super) fn request(&mut self, now: Millis, conn: &mut Conn, frame: &[u8]) -> Served {
         let mut reader = Reader::new(frame);
         let header = RequestHeader::decode(&mut reader).map_err(|_| Close::Malformed)?;
         let op = OpCode::from_i32(header.op);
@@ -60,7 +59,7 @@ impl Shard {
                     }
                     let Some(cost) = self.admit_write(conn, &kind, frame.len()) else { return Ok(()) };
                     conn.blocked |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
-                    conn.pending.push_back(Pending::Write { xid: header.xid, op, at: self.at(now) });
+                    conn.pending.push_back(Pending::Write { xid: header.xid, op, at: self.clock });
                     self.propose(conn, kind, large, cost);
                     return Ok(());
                 }
@@ -68,36 +67,36 @@ impl Shard {
             _ if op == Some(OpCode::Sync) && !conn.read_only => {
                 if let Ok(request) = SyncRequest::decode(&mut reader) {
                     let path = request.path.map(|path| path.as_bytes().into());
-                    conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: self.at(now) });
+                    conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: self.clock });
                     conn.blocked = true;
-                    self.ask_barrier(conn, out);
+                    self.ask_barrier(conn);
                     return Ok(());
                 }
             }
             Some(_) if op.is_some_and(|op| self.walks(op)) => {
                 let (xid, op, record) = (header.xid, op.expect("has a kind"), reader.rest().into());
                 conn.blocked = true;
-                let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
-                conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: self.at(now) });
+                let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op)));
+                conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: self.clock });
                 return self.catch_up(now, conn);
             }
             _ => {}
         }
         let first = conn.pending.is_empty();
         if first && (self.view.zxid() >= self.gate || self.may_see_before(conn, frame)) {
-            self.serve_decoded(now, conn, frame, header, self.at(now))?;
+            self.serve_decoded(now, conn, frame, header, self.clock)?;
             return if conn.pending.is_empty() { Ok(()) } else { self.catch_up(now, conn) };
         }
         if let Some(op) = op.filter(|op| self.will_be_long(*op, reader.rest())) {
             let (xid, record) = (header.xid, reader.rest().into());
             conn.blocked = true;
-            let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op), out));
-            conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: self.at(now) });
+            let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op)));
+            conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: self.clock });
             return if first { self.catch_up(now, conn) } else { Ok(()) };
         }
         conn.queued_bytes += frame_weight(frame);
-        let (floor, barrier) = (self.floor, self.barrier(conn, op, out));
-        conn.pending.push_back(Pending::Queued { frame: frame.into(), floor, barrier, at: self.at(now) });
+        let (floor, barrier) = (self.floor, self.barrier(conn, op));
+        conn.pending.push_back(Pending::Queued { frame: frame.into(), floor, barrier, at: self.clock });
         if first { self.catch_up(now, conn) } else { Ok(()) }
     }
 
@@ -230,7 +229,7 @@ impl Shard {
     }
 
     /// Exchanges that end from now on are judged by these users.
-    pub fn set_sasl_users(&mut self, users: Arc<Users>) {
+    pub(super) fn set_sasl_users(&mut self, users: Arc<Users>) {
         self.config.sasl_users = Some(users);
     }
 
@@ -241,21 +240,6 @@ impl Shard {
             SetSaslResponse { token }.encode(writer);
         });
         self.count_sent(conn);
-    }
-
-    /// A connection that was just accepted uses TLS.
-    pub fn secured(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(id) {
-            conn.is_secured = true;
-        }
-    }
-
-    /// The TLS handshake of a connection that was just accepted proved a certificate with this subject. The connection ends if the
-    /// subject is longer than identities may be.
-    pub fn proved_subject(&mut self, now: Millis, id: ConnId, subject: &str, out: &mut Outputs) {
-        let Some(mut conn) = self.conns.take(id) else { return };
-        let verdict = self.add_identity(&mut conn, acl::identity("x509", subject));
-        self.settle(now, conn, verdict, out);
     }
 
     pub(super) fn add_identity(&self, conn: &mut Conn, identity: Identity) -> Served {
@@ -341,10 +325,10 @@ impl Shard {
             return Ok(());
         }
         self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false }, conn.output.len() - begins);
-        if !self.slow.is_empty()
+        if !self.effects.slow.is_empty()
             && let Some(path) = load::path(frame)
         {
-            self.slow.name(conn.session, header.xid, path);
+            self.effects.slow.name(conn.session, header.xid, path);
         }
         let unsent = conn.unsent();
         if unsent > self.config.limits.reply_buffer_bytes_soft_max {
@@ -420,22 +404,16 @@ impl Shard {
             self.statistics.replies.note(bytes - size_of::<i32>());
         }
         let ms = now.since(what.at.millis());
-        if let Some(op) = what.op.filter(|_| self.answered.len() < ANSWERED_MAX) {
-            self.answered.push(Answer { op, at: what.at });
+        if let Some(op) = what.op.filter(|_| self.effects.answered.len() < ANSWERED_MAX) {
+            self.effects.answered.push(Answer { op, at: what.at });
         }
         conn.counters.replied(what, self.view.zxid(), now, ms);
         self.statistics.sent += 1;
         let latency = if what.update { &mut self.statistics.updates } else { &mut self.statistics.reads };
         latency.note(ms);
         if ms >= self.config.slow_request_ms {
-            self.slow.note(conn, what, self.view.zxid(), ms);
+            self.effects.slow.note(conn, what, self.view.zxid(), ms);
         }
-    }
-
-    /// Requests that took [`ShardConfig::slow_request_ms`](crate::shard::ShardConfig::slow_request_ms) since the last call, and the number
-    /// of further ones.
-    pub fn take_slow(&mut self) -> (Vec<SlowRequest>, u64) {
-        self.slow.take()
     }
 
     /// Counts a reply that tells nothing of how fast this server is.

@@ -59,14 +59,14 @@ impl Shedding {
 mod tests {
     use crate::conn::{Close, Pending, Phase};
     use crate::ids::{Micros, Millis};
-    use crate::shard::Outputs;
-    use crate::shard::tests::shard;
+    use crate::shard::ShardMessage;
+    use crate::shard::tests::{client_at, message, shard};
 
     #[test]
     fn a_share_is_closed_bit_by_bit_and_busy_ones_last() {
-        let (mut shard, mut out) = (shard(), Outputs::default());
+        let mut shard = shard();
         let connect = |shard: &mut crate::shard::Shard, now, is_busy| {
-            let id = shard.accepted(Millis(now), "10.0.0.1:1".parse().expect("an address"), [0; 16]);
+            let id = client_at(shard, Millis(now));
             let mut conn = shard.conns.take(id).expect("it is there");
             (conn.phase, conn.timeout_ms) = (Phase::Live, i32::MAX);
             if is_busy {
@@ -79,14 +79,14 @@ mod tests {
         for _ in 0..50 {
             connect(&mut shard, 0, false);
         }
-        shard.shed(Millis(10), 60);
-        shard.tick(Millis(200), &mut out);
-        assert_eq!(out.closed.len(), 2);
+        message(&mut shard, Millis(10), ShardMessage::Shed(60));
+        shard.tick(Millis(200));
+        assert_eq!(shard.effects.closed.len(), 2);
         let newer = connect(&mut shard, 201, false);
-        (2..60).for_each(|tick| drop(shard.tick(Millis(200 * tick), &mut out)));
-        assert_eq!(out.closed.len(), 60);
-        assert!(out.closed.iter().all(|(id, why)| *id != newer && *why == Close::Shed));
-        let first_busy = out.closed.iter().position(|(id, _)| busy.contains(id));
+        (2..60).for_each(|tick| shard.tick(Millis(200 * tick)));
+        assert_eq!(shard.effects.closed.len(), 60);
+        assert!(shard.effects.closed.iter().all(|(id, why)| *id != newer && *why == Close::Shed));
+        let first_busy = shard.effects.closed.iter().position(|(id, _)| busy.contains(id));
         assert_eq!(first_busy, Some(50), "all others went before");
     }
 }

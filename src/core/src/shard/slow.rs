@@ -1,13 +1,12 @@
 //! Requests that took long, for the log.
 //!
-//! Plain values of one core: the driver takes them after each call.
+//! Plain values of one core.
 
 use crate::conn::Conn;
 use crate::ids::{SessionId, Zxid};
 use crate::report::Answered;
 use crate::shared::Text;
 use alloc::vec::Vec;
-use core::mem;
 use core::net::SocketAddr;
 
 /// Requests that are kept for the driver. More are counted.
@@ -34,11 +33,12 @@ pub struct SlowRequest {
     pub zxid: Zxid,
 }
 
-/// Requests that took long since the driver asked last.
+/// Requests that took long, up to a limit.
 #[derive(Debug, Default)]
-pub(crate) struct SlowRequests {
-    kept: Vec<SlowRequest>,
-    left_out: u64,
+pub struct SlowRequests {
+    pub kept: Vec<SlowRequest>,
+    /// The number of further ones.
+    pub left_out: u64,
 }
 
 impl SlowRequests {
@@ -54,7 +54,7 @@ impl SlowRequests {
         self.kept.push(SlowRequest { ms, operation, session, address, xid, path: None, update, zxid });
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
@@ -66,26 +66,21 @@ impl SlowRequests {
             slow.path = Some(Text::from(&path[..path.floor_char_boundary(PATH_BYTES)]));
         }
     }
-
-    /// Gives them, and the number of further ones.
-    pub(super) fn take(&mut self) -> (Vec<SlowRequest>, u64) {
-        (mem::take(&mut self.kept), mem::take(&mut self.left_out))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::ids::{Micros, Millis, SessionId};
     use crate::report::Answered;
-    use crate::shard::tests::shard;
-    use alloc::vec::Vec;
+    use crate::shard::slow::SlowRequests;
+    use crate::shard::tests::{client, shard};
     use corral_wire::OpCode;
 
     #[test]
     fn slow_requests_are_kept_to_a_limit() {
         let mut shard = shard();
         shard.config.slow_request_ms = 5;
-        let id = shard.accepted(Millis(0), "10.0.0.1:7".parse().expect("an address"), [0; 16]);
+        let id = client(&mut shard);
         let mut conn = shard.conns.take(id).expect("it is there");
         conn.session = SessionId(9);
         let mut answer = |xid, at| {
@@ -94,11 +89,10 @@ mod tests {
         };
         (0..20).for_each(|xid| answer(xid, 5));
         answer(99, 6);
-        let (kept, left_out) = shard.take_slow();
+        let SlowRequests { kept, left_out } = shard.effects.slow;
         assert_eq!((kept.len(), left_out), (16, 4));
         let first = &kept[0];
         assert_eq!((first.ms, first.operation, first.session, first.xid), (5, "SETD", SessionId(9), 0));
-        assert_eq!(first.address.port(), 7);
-        assert_eq!(shard.take_slow(), (Vec::new(), 0));
+        assert_eq!(first.address.port(), 1);
     }
 }

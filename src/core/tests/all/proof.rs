@@ -8,13 +8,13 @@ use corral_core::evaluate::{Proof, StateMachine};
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::session::SessionTable;
-use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shard::{ShardConfig, ShardMessage};
 use corral_core::shared::Text;
 use corral_core::view::View;
 use corral_wire::records::ConnectRequest;
 use std::sync::Arc;
 
-use crate::one_shard::framed;
+use crate::one_shard::{Server, framed};
 
 const TIMEOUT_MS: i32 = 400;
 const RIGHT: [u8; 16] = [7; 16];
@@ -110,9 +110,9 @@ fn an_attach_that_proves_nothing_takes_no_log_entry() {
     assert_eq!(member.sequencer.machine().proof(session, &RIGHT), Proof::Wrong, "it has ended");
 }
 
-fn shard() -> Shard {
+fn server() -> Server {
     let config = ShardConfig { session_timeout_min_ms: 100, ..ShardConfig::default() };
-    Shard::new(config, View::empty(7), 0, Millis(0))
+    Server::with_config(config, View::empty(7))
 }
 
 fn greeting(session: i64, password: [u8; 16]) -> Vec<u8> {
@@ -130,42 +130,38 @@ fn greeting(session: i64, password: [u8; 16]) -> Vec<u8> {
 /// The refused one is answered out of turn; what was proposed before and behind it comes back in turn.
 #[test]
 fn a_refused_connection_ends_and_its_neighbours_do_not() {
-    let (mut member, mut shard, mut out) = (leader(), shard(), Outputs::default());
-    let mut connect = |shard: &mut Shard, session: i64, password| {
-        let conn = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), RIGHT);
-        shard.received(Millis(0), conn, &greeting(session, password), &mut out);
+    let (mut member, mut server) = (leader(), server());
+    let mut connect = |session: i64, password| {
+        let conn = server.accept();
+        server.send(conn, &greeting(session, password));
         conn
     };
-    let (first, wrong, gone, last) = (
-        connect(&mut shard, 0, RIGHT),
-        connect(&mut shard, 1 << 56, WRONG),
-        connect(&mut shard, 1 << 56, WRONG),
-        connect(&mut shard, 0, RIGHT),
-    );
-    shard.hung_up(gone, &mut out);
-    let proposed = shard.take_proposals().expect("four connect requests");
-    let refused = member.proposed(Millis(1), proposed);
+    let (first, wrong) = (connect(0, RIGHT), connect(1 << 56, WRONG));
+    let (gone, last) = (connect(1 << 56, WRONG), connect(0, RIGHT));
+    server.hang_up(gone);
+    let refused = member.proposed(Millis(1), server.take().expect("four connect requests"));
     assert_eq!(refused, [wrong, gone]);
-    shard.refuse(Millis(1), refused, &mut out);
-    let refusal = shard.unsent(wrong).to_vec();
+    server.event(ShardMessage::Refused(refused));
+    let refusal = server.shard.unsent(wrong).to_vec();
     assert!(refusal.len() > 16 && refusal[8..20] == [0; 12], "session 0 with timeout 0: {refusal:?}");
-    shard.sent(Millis(1), wrong, refusal.len(), &mut out);
-    assert_eq!(out.closed, [(gone, Close::HungUp), (wrong, Close::SessionRefused)]);
-    for batch in commit(&mut member) {
-        shard.apply(Millis(2), &batch, &mut out);
-    }
-    assert!(!shard.unsent(first).is_empty() && !shard.unsent(last).is_empty(), "both have their sessions");
-    assert_eq!((member.sequencer.sessions_alive(), out.closed.len()), (2, 2));
+    server.sent(wrong, refusal.len());
+    assert_eq!(server.out.closed, [(gone, Close::HungUp), (wrong, Close::SessionRefused)]);
+    commit(&mut member).into_iter().for_each(|batch| server.apply(batch));
+    assert!(
+        !server.shard.unsent(first).is_empty() && !server.shard.unsent(last).is_empty(),
+        "both have their sessions"
+    );
+    assert_eq!((member.sequencer.sessions_alive(), server.out.closed.len()), (2, 2));
 }
 
 /// The owner's connection is another one, which a stranger's attempt does not disturb.
 #[test]
 fn the_owner_keeps_its_connection_when_a_stranger_attaches() {
-    let (mut member, mut shard, mut out) = (leader(), shard(), Outputs::default());
-    let owner = shard.accepted(Millis(0), "10.0.0.1:1".parse().expect("an address"), RIGHT);
-    shard.received(Millis(0), owner, &greeting(0, [0; 16]), &mut out);
-    member.proposed(Millis(0), shard.take_proposals().expect("a connect request"));
-    commit(&mut member).iter().for_each(|batch| shard.apply(Millis(0), batch, &mut out));
+    let (mut member, mut server) = (leader(), server());
+    let owner = server.accept();
+    server.send(owner, &greeting(0, [0; 16]));
+    member.proposed(Millis(0), server.take().expect("a connect request"));
+    commit(&mut member).into_iter().for_each(|batch| server.apply(batch));
     let (session, _) = member.sequencer.machine().sessions().iter().next().expect("one session");
     let session = *session;
     // In the log all the same, as from a follower that lags behind.
@@ -173,8 +169,8 @@ fn the_owner_keeps_its_connection_when_a_stranger_attaches() {
     let write = CommandKind::Op(WriteOp::Check { path: Text::from("/"), version: -1 });
     member.sequencer.enqueue(Millis(1), proposals(vec![command(78, write)]));
     let before = member.sequencer.machine().sessions().get(&session).cloned();
-    commit(&mut member).iter().for_each(|batch| shard.apply(Millis(1), batch, &mut out));
+    commit(&mut member).into_iter().for_each(|batch| server.apply(batch));
     assert_eq!(member.sequencer.machine().sessions().get(&session).cloned(), before);
-    assert_eq!((shard.connections(), out.closed.len()), (1, 0));
-    assert!(shard.view().zxid() > Zxid(0));
+    assert_eq!((server.shard.connections(), server.out.closed.len()), (1, 0));
+    assert!(server.shard.view().zxid() > Zxid(0));
 }

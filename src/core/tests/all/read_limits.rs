@@ -107,7 +107,7 @@ fn server(name_bytes: usize, data_bytes: usize) -> Server {
         server.commit();
         server.take_frames(writer);
     }
-    server.shard.hung_up(writer, &mut server.out);
+    server.hang_up(writer);
     server.closed();
     server
 }
@@ -144,8 +144,8 @@ proptest! {
             server.send(clients[*who], &burst);
             check(&server)?;
             for round in 0..20 {
-                if server.shard.is_walking() {
-                    server.shard.walk_on(server.now, &mut server.out);
+                if server.shard.needs_turn() {
+                    server.turn();
                     check(&server)?;
                 }
                 got[round % 2].extend(server.replies(clients[round % 2]));
@@ -156,8 +156,8 @@ proptest! {
         while (0..4).any(|who| got[who].len() < usize::try_from(sent[who]).expect("few")) {
             rounds += 1;
             prop_assert!(rounds < ROUNDS_MAX, "answered {:?} of {:?}", got.iter().map(Vec::len).collect::<Vec<_>>(), sent);
-            if server.shard.is_walking() {
-                server.shard.walk_on(server.now, &mut server.out);
+            if server.shard.needs_turn() {
+                server.turn();
                 check(&server)?;
             }
             for (who, id) in clients.iter().enumerate() {

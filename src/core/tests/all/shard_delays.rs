@@ -8,16 +8,15 @@ use corral_wire::records::GetChildrenRequest;
 use corral_wire::{ErrorCode, OpCode, Writer};
 
 /// Applies a batch; gives the work of its longest turn, in which others were served as well.
-fn longest_turn(server: &mut Server, batch: &AppliedBatch) -> usize {
-    let (mut next, mut longest) = (0, 0);
-    while next < batch.txns.len() {
-        next = server.shard.apply_some(server.now, batch, next, &mut server.out);
+fn longest_turn(server: &mut Server, batch: AppliedBatch) -> usize {
+    let mut longest = 0;
+    server.apply_in_turns(batch, |server| {
         longest = longest.max(server.shard.spent());
-        if server.shard.is_walking() {
-            server.shard.walk_on(server.now, &mut server.out);
+        if server.shard.needs_turn() {
+            server.turn();
             longest = longest.max(server.shard.spent());
         }
-    }
+    });
     longest
 }
 
@@ -31,7 +30,7 @@ fn reads_between_two_writes_are_served_between_them_a_turn_at_a_time() {
     let proposals = server.take().expect("two writes");
     let batch = server.evaluate(proposals);
     assert_eq!(batch.txns.len(), 2);
-    let longest = longest_turn(&mut server, &batch);
+    let longest = longest_turn(&mut server, batch);
     assert!(longest < 2 * TURN_COST_MAX, "{longest} are spent in one turn");
     walk(&mut server);
     let between = (4..=81).map(|xid| (xid, 0));
@@ -65,18 +64,20 @@ fn a_costly_read_between_two_writes_waits_for_its_turn_and_keeps_its_place() {
     let proposals = server.take().expect("three writes");
     let batch = server.evaluate(proposals);
     // The third write waits for the reads before it, which end the turn.
-    assert_eq!(server.shard.apply_some(server.now, &batch, 0, &mut server.out), 2);
-    assert!(server.shard.spent() > TURN_COST_MAX);
-    assert_eq!(server.replies(b), [(1, 0)], "a write of another client does not wait for the costly read");
-    let mut next = 2;
-    while next < batch.txns.len() {
-        next = server.shard.apply_some(server.now, &batch, next, &mut server.out);
-    }
+    let mut turns = 0;
+    server.apply_in_turns(batch, |server| {
+        if turns == 0 {
+            assert!(server.shard.is_applying() && server.shard.spent() > TURN_COST_MAX);
+            assert_eq!(server.replies(b), [(1, 0)], "a write of another client does not wait for the costly read");
+        }
+        turns += 1;
+    });
     walk(&mut server);
     assert_eq!(server.replies(a), [(1, 0), (2, 0), (3, 0), (4, 0), (5, ErrorCode::NoNode.code())]);
     // No write comes behind: the read has its turn by itself.
     server.send(a, &[create(6, "/new", b"1"), listing(7), get(8, "/new")].concat());
-    server.commit();
+    let proposals = server.take().expect("a write");
+    server.commit_these(proposals);
     assert_eq!(server.replies(a), [(6, 0)]);
     walk(&mut server);
     assert_eq!(server.replies(a), [(7, 0), (8, 0)]);
@@ -91,7 +92,7 @@ fn reads_that_delay_a_write_for_too_long_are_refused() {
     server.send(b, &create(1, "/other", b""));
     let proposals = server.take().expect("three writes");
     let batch = server.evaluate(proposals);
-    let longest = longest_turn(&mut server, &batch);
+    let longest = longest_turn(&mut server, batch);
     // A multiRead shows one state, so it is served in one turn.
     assert!(longest < MULTI_READ_COST_MAX / 2, "{longest} are spent in one turn");
     assert_eq!(server.replies(b), [(1, 0)]);

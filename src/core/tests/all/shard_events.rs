@@ -78,14 +78,12 @@ fn batches(server: &mut Server) -> Vec<AppliedBatch> {
 fn apply(server: &mut Server, mut between: impl FnMut(&mut Server)) -> (usize, usize) {
     let (mut turns, mut most) = (0, 0);
     for batch in batches(server) {
-        let mut next = 0;
-        while next < batch.txns.len() {
-            next = server.shard.apply_some(server.now, &batch, next, &mut server.out);
+        server.apply_in_turns(batch, |server| {
             (turns, most) = (turns + 1, most.max(server.shard.spent()));
-            if next < batch.txns.len() {
+            if server.shard.is_applying() {
                 between(server);
             }
-        }
+        });
     }
     walk(server);
     (turns, most)
@@ -93,8 +91,8 @@ fn apply(server: &mut Server, mut between: impl FnMut(&mut Server)) -> (usize, u
 
 /// Whoever waits for a turn gets it.
 fn walk(server: &mut Server) {
-    while server.shard.is_walking() {
-        server.shard.walk_on(server.now, &mut server.out);
+    while server.shard.needs_turn() {
+        server.turn();
     }
 }
 

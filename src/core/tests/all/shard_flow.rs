@@ -38,10 +38,11 @@ fn checks_of(command: &Command) -> usize {
     }
 }
 
-/// Takes what is proposed now; gives the connection of each command.
-fn proposed(server: &mut Server) -> (Proposals, Vec<ConnId>) {
-    let taken = server.take().expect("something is proposed");
-    let by = taken.commands.iter().map(|command| command.origin.expect("a client's").conn).collect();
+/// Takes everything that is proposed now; gives the connection of each command.
+fn proposed(server: &mut Server) -> (Vec<Proposals>, Vec<ConnId>) {
+    let taken: Vec<Proposals> = std::iter::from_fn(|| server.take()).collect();
+    let commands = taken.iter().flat_map(|proposals| &proposals.commands);
+    let by = commands.map(|command| command.origin.expect("a client's").conn).collect();
     (taken, by)
 }
 
@@ -56,7 +57,7 @@ fn a_cheap_write_waits_for_few_costly_ones() {
     server.send(polite, &create(1, "/polite", b""));
     let (taken, by) = proposed(&mut server);
     assert_eq!(by, [hostile[0], polite], "one costly write is in flight, and what is cheap goes past those that wait");
-    server.commit_these(taken);
+    taken.into_iter().for_each(|taken| server.commit_these(taken));
     assert_eq!(server.replies(polite), [(1, 0)]);
     let mut order = vec![hostile[0]];
     while let Some(taken) = server.take() {
@@ -85,7 +86,7 @@ fn a_small_write_waits_for_few_megabytes() {
     assert_eq!(by.last(), Some(&polite), "what is not large goes past what waits");
     let large_ones = by.iter().filter(|id| **id != polite).count() / 2;
     assert!((2..6).contains(&large_ones), "{large_ones} of 30 large writes are in flight");
-    server.commit_these(taken);
+    taken.into_iter().for_each(|taken| server.commit_these(taken));
     server.commit();
     assert_eq!(server.replies(polite), [(1, 0)]);
     for id in hostile {
@@ -103,7 +104,7 @@ fn a_long_pipeline_of_cheap_writes_is_costly_too() {
     let (taken, by) = proposed(&mut server);
     assert!((50..200).contains(&by.len()), "{} of 900 multis are in flight", by.len());
     assert_eq!(by.last(), Some(&b));
-    server.commit_these(taken);
+    taken.into_iter().for_each(|taken| server.commit_these(taken));
     server.commit();
     assert_eq!(server.replies(a), (1..=900).map(|xid| (xid, 0)).collect::<Vec<_>>());
 }
@@ -117,10 +118,10 @@ fn who_waits_with_a_costly_write_is_not_silent_and_may_leave() {
     }
     for at in 1..100 {
         server.now = Millis(at * 1000);
-        server.shard.tick(server.now, &mut server.out);
+        server.tick();
     }
     assert_eq!(server.closed(), [], "they wait for the server");
-    server.shard.hung_up(clients[1], &mut server.out);
+    server.hang_up(clients[1]);
     assert_eq!(server.closed(), [Close::HungUp]);
     server.commit();
     for id in [clients[0], clients[2], clients[3]] {
@@ -149,7 +150,7 @@ proptest! {
             server.send(clients[who], &burst);
         }
         if let Some(who) = hanging_up {
-            server.shard.hung_up(clients[who], &mut server.out);
+            server.hang_up(clients[who]);
         }
         let mut replies = vec![Vec::new(); 5];
         let mut read = |server: &mut Server| {

@@ -10,6 +10,7 @@ use corral_core::limits::{
     LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE, MEMORY_WAIT_MS, NAME_BYTES_MAX, SMALL_BYTES,
     ShardLimits, TURN_COST_MAX,
 };
+use corral_core::shard::ShardMessage;
 use corral_core::shared::Text;
 use corral_core::view::View;
 use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
@@ -48,12 +49,12 @@ fn a_long_list_is_written_in_pieces_and_shows_one_state() {
     let (a, b) = (server.client(), server.client());
     let expected: Vec<String> = (0..COUNT).map(|number| format!("n{number:07}")).collect();
     server.send(a, &[children(1, "/p", true), get(2, "/p")].concat());
-    assert!(server.shard.is_walking() && server.shard.is_stalled(a) && server.shard.unsent(a).is_empty());
+    assert!(server.shard.needs_turn() && server.shard.is_stalled(a) && server.shard.unsent(a).is_empty());
     let begun = server.shard.view().zxid();
     // Between two pieces children come and go, before and behind the place where the list has come to, some twice.
     let mut xid = 1;
-    while server.shard.is_walking() {
-        server.shard.walk_on(server.now, &mut server.out);
+    while server.shard.needs_turn() {
+        server.turn();
         for number in [10, COUNT / 2, COUNT - 10] {
             let number = number + usize::try_from(xid).expect("small");
             let (gone, new) = (format!("/p/n{number:07}"), format!("/p/n{number:07}x"));
@@ -102,14 +103,14 @@ fn a_transaction_that_changes_much_of_many_lists_waits_until_they_have_kept_it()
     let batch = server.evaluate(proposals);
     assert_eq!(batch.txns[0].changes.len(), CHANGES);
     let mut turns = 0;
-    while server.shard.apply_some(server.now, &batch, 0, &mut server.out) == 0 {
+    server.apply_in_turns(batch, |server| {
         assert!(server.shard.spent() < 2 * TURN_COST_MAX, "one turn's work");
         // One that comes now has kept nothing: it begins behind the transaction.
         if turns == 0 {
             server.send(late, &children(1, "/p", false));
         }
         turns += 1;
-    }
+    });
     assert!(turns > 4, "{turns} turns");
     walk(&mut server);
     for reader in &readers[..LISTS_MAX] {
@@ -242,7 +243,7 @@ fn a_burst_of_requests_waits_for_the_turns_of_others() {
     let burst: Vec<u8> = (1..=200).flat_map(|xid| children(xid, "/p", false)).collect();
     server.send(a, &burst);
     assert!(server.shard.spent() < 2 * TURN_COST_MAX, "{} are spent", server.shard.spent());
-    assert!(server.shard.is_walking() && server.shard.is_stalled(a));
+    assert!(server.shard.needs_turn() && server.shard.is_stalled(a));
     server.send(b, &get(1, "/p"));
     assert_eq!(server.replies(b), [(1, 0)]);
     let turns = walk(&mut server);
@@ -261,13 +262,9 @@ fn a_batch_is_applied_over_several_turns() {
         batches.push(server.evaluate(proposals));
     }
     let (mut turns, mut txns) = (0, 0);
-    for batch in &batches {
-        let mut next = 0;
-        while next < batch.txns.len() {
-            next = server.shard.apply_some(server.now, batch, next, &mut server.out);
-            turns += 1;
-        }
+    for batch in batches {
         txns += batch.txns.len();
+        server.apply_in_turns(batch, |_| turns += 1);
     }
     // A request and a change count for half a microsecond each, and the parent's change of none.
     assert!(txns == 900 && turns <= 900 && server.shard.spent() <= TURN_COST_MAX + 2000);
@@ -290,7 +287,7 @@ fn very_many_watches_are_set_and_dropped_in_pieces() {
         })
     };
     server.send(a, &[again(1, COUNT), get(2, "/")].concat());
-    assert!(server.shard.is_walking() && server.shard.spent() < 2 * TURN_COST_MAX);
+    assert!(server.shard.needs_turn() && server.shard.spent() < 2 * TURN_COST_MAX);
     server.send(b, &get(1, "/"));
     assert_eq!(server.replies(b), [(1, 0)], "others are served meanwhile");
     assert!(walk(&mut server) >= COUNT / 2500);
@@ -299,7 +296,7 @@ fn very_many_watches_are_set_and_dropped_in_pieces() {
     server.send(b, &create(2, "/49999", b""));
     server.commit();
     assert_eq!(server.replies(a), [(-1, 0)]);
-    server.shard.hung_up(a, &mut server.out);
+    server.hang_up(a);
     assert_eq!(server.closed(), [Close::HungUp]);
     let c = server.client();
     assert!(c.slot != a.slot, "its slot has no tenant before its watches are gone");
@@ -331,7 +328,7 @@ fn watches_have_a_limit_in_bytes() {
         let refused = replies.iter().filter(|(_, err)| *err == ErrorCode::ThrottledOp.code()).count();
         assert_eq!((replies.len(), refused), (20, 20 - fit), "the connection's limit, then the shard's");
     }
-    server.shard.hung_up(a, &mut server.out);
+    server.hang_up(a);
     server.send(b, &watch(30, &long(30)));
     assert_eq!(server.replies(b), [(30, 0)]);
 }
@@ -365,7 +362,7 @@ fn replies_wait_for_memory_and_who_does_not_read_is_ended() {
     let mut answered = BTreeSet::new();
     for _ in 0..40 {
         server.now = Millis(server.now.0 + MEMORY_WAIT_MS);
-        let _ = server.shard.tick(server.now, &mut server.out);
+        server.tick();
         walk(&mut server);
         assert!(unsent(&server, &stalled) + server.shard.unsent_bytes(polite) <= MAX);
         answered.extend(server.replies(polite));
@@ -406,8 +403,8 @@ fn who_takes_its_replies_is_not_ended_for_those_who_wait() {
     assert!(all > 1_000_000);
     for _ in 0..20 {
         server.now = Millis(server.now.0 + 100);
-        server.shard.sent(server.now, a, all / 20, &mut server.out);
-        let _ = server.shard.tick(server.now, &mut server.out);
+        server.sent(a, all / 20);
+        server.tick();
     }
     assert!(server.closed().is_empty());
 }
@@ -433,7 +430,7 @@ fn parts_of_requests_have_a_limit_together() {
     assert_eq!(server.replies(polite), [(1, 0)]);
     for _ in 0..3 {
         server.now = Millis(server.now.0 + MEMORY_WAIT_MS);
-        let _ = server.shard.tick(server.now, &mut server.out);
+        server.tick();
         walk(&mut server);
     }
     let closed = server.closed();
@@ -464,7 +461,7 @@ fn a_large_request_becomes_whole_beside_many_that_do_not() {
         }
         server.commit();
         server.now = Millis(server.now.0 + 100);
-        let _ = server.shard.tick(server.now, &mut server.out);
+        server.tick();
         walk(&mut server);
         assert!(server.now.since(begun) < 20_000, "{sent} bytes are taken");
     }
@@ -551,14 +548,14 @@ fn an_answered_sync_lets_nothing_pass_a_list_under_way() {
         server.send(a, &creates(2));
         server.send(a, &children(3, "/p", false));
         server.send(a, &request(4, OpCode::Sync, |writer| writer.str("/")));
-        assert_eq!(server.out.syncs, [a], "the sync is taken");
-        let synced = |server: &mut Server| server.shard.synced(server.now, a, &mut server.out);
+        assert_eq!(server.take_syncs(), [a], "the sync is taken");
+        let synced = |server: &mut Server| server.event(ShardMessage::Synced(vec![a]));
         if early {
             synced(&mut server);
         }
         server.commit();
         assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
-        assert!(server.shard.is_walking(), "the list is under way");
+        assert!(server.shard.needs_turn(), "the list is under way");
         if !early {
             synced(&mut server);
         }

@@ -2,8 +2,10 @@
 
 use crate::one_shard::{Server, create, framed, get, request};
 use corral_core::conn::Close;
+use corral_core::ids::SessionId;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::ShardLimits;
+use corral_core::shard::Flow;
 use corral_core::view::View;
 use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader};
 use corral_wire::{OpCode, Reader};
@@ -16,20 +18,20 @@ fn server() -> Server {
     let writer = server.client();
     server.send(writer, &create(1, "/there", b"x"));
     server.commit();
-    server.shard.hung_up(writer, &mut server.out);
-    server.shard.tick(server.now, &mut server.out);
+    server.hang_up(writer);
+    server.tick();
     server.closed();
     server
 }
 
 fn hold_and_go(server: &mut Server) {
-    server.shard.pause_proposals(server.now);
-    server.shard.leaderless(server.now, &mut server.out);
+    server.flow(Flow::Pause);
+    server.flow(Flow::Leaderless);
 }
 
 /// A connection that asks for a session.
 fn connect(server: &mut Server, read_only: Option<bool>, session_id: i64, passwd: [u8; 16], zxid: i64) -> ConnId {
-    let id = server.shard.accepted(server.now, "127.0.0.1:9".parse().expect("an address"), [7; 16]);
+    let id = server.accept();
     let bytes = framed(|writer| {
         ConnectRequest {
             protocol_version: 0,
@@ -65,10 +67,10 @@ fn reader(server: &mut Server) -> ConnId {
 fn everybody_is_sent_away_and_only_who_asks_may_read() {
     let mut server = server();
     let idle = server.client();
-    server.shard.pause_proposals(server.now);
+    server.flow(Flow::Pause);
     server.send(idle, &get(1, "/there"));
     assert_eq!(server.replies(idle), [(1, 0)], "reads are served for the length of an election");
-    server.shard.leaderless(server.now, &mut server.out);
+    server.flow(Flow::Leaderless);
     assert_eq!(server.closed(), [Close::NoLeader]);
     for read_only in [None, Some(false)] {
         connect(&mut server, read_only, 0, [0; 16], 0);
@@ -116,18 +118,24 @@ fn a_read_only_session_goes_on_with_its_password_alone() {
     assert_eq!(server.closed(), [Close::SessionRefused, Close::NoLeader, Close::ClientAhead]);
 }
 
+/// The sessions that a tick reports.
+fn active(server: &mut Server, now: Millis) -> Vec<(SessionId, Millis)> {
+    server.now = now;
+    server.tick();
+    server.out.activity.take().expect("a tick reports").sessions
+}
+
 #[test]
 fn readers_go_when_a_leader_is_found_and_nobody_hears_of_their_sessions() {
     let mut server = server();
     hold_and_go(&mut server);
     let reader = reader(&mut server);
     server.send(reader, &get(1, "/there"));
-    let (_, heard) = server.shard.tick(Millis(200), &mut server.out);
-    assert!(heard.is_empty(), "{heard:?}");
+    assert_eq!(active(&mut server, Millis(200)), []);
     server.release();
     assert_eq!(server.replies(reader), [(1, 0)], "what was answered before still arrives");
     assert_eq!(server.closed(), [Close::LeaderFound]);
-    assert!(server.shard.tick(Millis(400), &mut server.out).1.is_empty());
+    assert_eq!(active(&mut server, Millis(400)), []);
     let client = server.client();
     server.send(client, &create(1, "/now", b""));
     server.commit();
@@ -139,12 +147,14 @@ fn a_session_does_not_wait_until_it_ends_elsewhere() {
     let mut server = server();
     server.client();
     let (hold_at, timeout_ms) = (Millis(500), 30_000);
-    server.shard.pause_proposals(hold_at);
+    server.now = hold_at;
+    server.flow(Flow::Pause);
     // A second word for it changes nothing.
-    server.shard.pause_proposals(Millis(5000));
-    server.shard.tick(Millis(499 + timeout_ms * 2 / 3), &mut server.out);
+    server.now = Millis(5000);
+    server.flow(Flow::Pause);
+    active(&mut server, Millis(499 + timeout_ms * 2 / 3));
     assert!(server.closed().is_empty());
-    server.shard.tick(Millis(500 + timeout_ms * 2 / 3), &mut server.out);
+    active(&mut server, Millis(500 + timeout_ms * 2 / 3));
     assert_eq!(server.closed(), [Close::NoLeader]);
 }
 

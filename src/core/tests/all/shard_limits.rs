@@ -62,7 +62,7 @@ fn who_sends_no_more_is_still_answered() {
     // An answer that is not sent yet.
     server.send(b, &get(1, "/"));
     for id in [a, b, c] {
-        server.shard.input_ended(id, &mut server.out);
+        server.end_input(id);
     }
     assert_eq!(server.closed(), [Close::HungUp], "nothing is owed to the third");
     server.commit();
@@ -268,16 +268,16 @@ fn a_walk_goes_on_between_other_work_and_keeps_the_order() {
     assert_eq!(server.replies(a).len(), 2500);
     let count = request(1, OpCode::GetAllChildrenNumber, |writer| writer.str("/zookeeper"));
     server.send(a, &[count, get(2, "/")].concat());
-    assert!(server.shard.is_walking() && server.shard.is_stalled(a));
+    assert!(server.shard.needs_turn() && server.shard.is_stalled(a));
     server.send(b, &get(1, "/"));
     assert_eq!(server.replies(b), [(1, 0)], "others are served meanwhile");
-    while server.shard.is_walking() {
-        server.shard.walk_on(server.now, &mut server.out);
+    while server.shard.needs_turn() {
+        server.turn();
     }
     let frames = server.take_frames(a);
     assert_eq!(frames.len(), 2);
     assert_eq!(frames[0][16..], 2502_i32.to_be_bytes());
-    server.shard.hung_up(a, &mut server.out);
+    server.hang_up(a);
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use crate::one_shard::{Server, create, get, request};
 use corral_core::ids::ConnId;
+use corral_core::shard::ShardMessage;
 use corral_wire::OpCode;
 
 /// The leader answers the barriers asked so far.
 fn answer(server: &mut Server) -> Vec<ConnId> {
-    let asked = std::mem::take(&mut server.out.syncs);
+    let asked = server.take_syncs();
     for id in &asked {
-        server.shard.synced(server.now, *id, &mut server.out);
+        server.event(ShardMessage::Synced(vec![*id]));
     }
     asked
 }
@@ -26,12 +27,12 @@ fn reads_that_come_together_share_one_word_of_the_leader() {
     assert_eq!(answer(&mut server), [a]);
     assert_eq!(server.replies(a), [(1, 0), (2, -101), (3, 0)]);
     server.send(a, &get(4, "/"));
-    let first = std::mem::take(&mut server.out.syncs);
+    let first = server.take_syncs();
     server.send(a, &get(5, "/"));
-    assert_eq!((first.len(), server.out.syncs.len()), (1, 1), "it came later");
-    server.shard.synced(server.now, a, &mut server.out);
+    assert_eq!((first.len(), server.take_syncs().len()), (1, 1), "it came later");
+    server.event(ShardMessage::Synced(vec![a]));
     assert_eq!(server.replies(a), [(4, 0)]);
-    answer(&mut server);
+    server.event(ShardMessage::Synced(vec![a]));
     assert_eq!(server.replies(a), [(5, 0)]);
 }
 
@@ -60,11 +61,11 @@ fn a_read_before_a_write_that_comes_back_waits_no_longer_and_does_not_see_it() {
     assert_eq!(server.replies(a), [(1, -101), (2, 0), (3, 0), (4, 0)], "the last came before the write was proposed");
     answer(&mut server);
     server.send(a, &[get(5, "/"), create(6, "/b", b"")].concat());
-    assert_eq!(std::mem::take(&mut server.out.syncs), [a]);
+    assert_eq!(server.take_syncs(), [a]);
     server.send(a, &get(7, "/b"));
     server.commit();
     assert_eq!(server.replies(a), [(5, 0), (6, 0)]);
-    server.shard.synced(server.now, a, &mut server.out);
+    server.event(ShardMessage::Synced(vec![a]));
     assert!(server.replies(a).is_empty(), "that was the word for the first");
     answer(&mut server);
     assert_eq!(server.replies(a), [(7, 0)]);
@@ -77,13 +78,13 @@ fn a_sync_is_answered_by_its_own_word_and_pings_by_none() {
     server.send(a, &ping(-2));
     assert_eq!(server.replies(a), [(-2, 0)]);
     server.send(a, &get(1, "/"));
-    let read = std::mem::take(&mut server.out.syncs);
+    let read = server.take_syncs();
     server.send(a, &request(2, OpCode::Sync, |writer| writer.str("/")));
-    let sync = std::mem::take(&mut server.out.syncs);
+    let sync = server.take_syncs();
     assert_eq!((read, sync), (vec![a], vec![a]));
-    server.shard.synced(server.now, a, &mut server.out);
+    server.event(ShardMessage::Synced(vec![a]));
     assert_eq!(server.replies(a), [(1, 0)]);
-    server.shard.synced(server.now, a, &mut server.out);
+    server.event(ShardMessage::Synced(vec![a]));
     assert_eq!(server.replies(a), [(2, 0)]);
 }
 
@@ -92,8 +93,9 @@ fn a_count_of_descendants_waits_as_well() {
     let mut server = Server::linearizable();
     let a = server.client();
     server.send(a, &request(1, OpCode::GetAllChildrenNumber, |writer| writer.str("/")));
-    assert!(!server.shard.is_walking());
-    answer(&mut server);
-    server.shard.walk_on(server.now, &mut server.out);
+    assert_eq!(server.take_syncs(), [a]);
+    assert!(!server.shard.needs_turn());
+    server.event(ShardMessage::Synced(vec![a]));
+    server.turn();
     assert_eq!(server.replies(a), [(1, 0)]);
 }

@@ -7,6 +7,7 @@ use corral_core::change::Change;
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Zxid};
 use corral_core::limits::{LISTS_MAX, LOOK_UP_COST, LOOK_UPS_AT_ONCE, REQUEST_COST, ShardLimits, TURN_COST_MAX};
+use corral_core::shard::Flow;
 use corral_core::shared::Text;
 use corral_core::view::View;
 use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
@@ -23,11 +24,7 @@ fn turns(server: &mut Server) -> Vec<usize> {
     let mut turns = Vec::new();
     while let Some(proposals) = server.take() {
         let batch = server.evaluate(proposals);
-        let mut next = 0;
-        while next < batch.txns.len() {
-            next = server.shard.apply_some(server.now, &batch, next, &mut server.out);
-            turns.push(server.shard.spent());
-        }
+        server.apply_in_turns(batch, |server| turns.push(server.shard.spent()));
     }
     turns
 }
@@ -85,21 +82,17 @@ fn those_who_wait_for_a_later_state_are_not_looked_at_before_it_comes() {
         batches.push(server.evaluate(proposals));
     }
     // Another shard has applied all of them.
-    server.shard.observe(Zxid(before.0 + 900));
+    server.applied = Zxid(before.0 + 900);
     for client in &waiting {
         server.send(*client, &get(1, "/p"));
         assert!(server.shard.unsent(*client).is_empty());
     }
     let mut spent = 0;
-    for batch in &batches {
-        let mut next = 0;
-        while next < batch.txns.len() {
-            next = server.shard.apply_some(server.now, batch, next, &mut server.out);
-            spent += server.shard.spent();
-        }
+    for batch in batches {
+        server.apply_in_turns(batch, |server| spent += server.shard.spent());
     }
-    while server.shard.is_walking() {
-        server.shard.walk_on(server.now, &mut server.out);
+    while server.shard.needs_turn() {
+        server.turn();
         spent += server.shard.spent();
     }
     // Each is looked at once, and served.
@@ -121,8 +114,8 @@ fn connections_that_close_keep_no_list_from_being_written() {
         assert!(server.shard.unsent_bytes(*client) > 0);
     }
     server.send(a, &children(1, "/p", false));
-    server.shard.leaderless(server.now, &mut server.out);
-    server.shard.resume_proposals(server.now, &mut server.out);
+    server.flow(Flow::Leaderless);
+    server.flow(Flow::Resume);
     assert!(server.closed().iter().all(|why| *why == Close::NoLeader));
     let b = server.client();
     server.send(b, &children(1, "/p", false));
@@ -153,7 +146,7 @@ fn a_list_with_stats_in_pieces_shows_no_child_that_changed_below() {
     let mut server = Server::with_view(ShardLimits::default(), wide(COUNT, "n"));
     let (a, b) = (server.client(), server.client());
     server.send(a, &whole(1, "/p"));
-    assert!(server.shard.is_walking());
+    assert!(server.shard.needs_turn());
     server.send(b, &create(1, &format!("/p/n{:07}/below", COUNT - 1), b""));
     server.commit();
     assert_eq!(server.replies(b), [(1, 0)]);
@@ -192,7 +185,7 @@ fn a_multi_read_of_whole_lists_is_weighed_with_their_data() {
     server.send(a, &lists(10, 2));
     server.send(b, &lists(10, 2));
     assert_eq!((server.shard.unsent_bytes(a), server.shard.unsent_bytes(b)), (0, 0), "they wait for their turns");
-    server.shard.walk_on(server.now, &mut server.out);
+    server.turn();
     assert!(server.shard.spent() > 800_000 / 4, "{} are spent", server.shard.spent());
     assert!(server.shard.unsent_bytes(a) > 800_000, "one turn has one of them");
     walk(&mut server);
@@ -222,7 +215,7 @@ fn a_multi_read_looks_up_many_children_in_its_turn_alone() {
     });
     server.send(a, &list);
     assert!(server.shard.spent() < COUNT * LOOK_UP_COST / 10, "{} are spent", server.shard.spent());
-    assert!(server.shard.is_walking() && server.shard.unsent(a).is_empty());
+    assert!(server.shard.needs_turn() && server.shard.unsent(a).is_empty());
     walk(&mut server);
     assert_eq!(server.replies(a), [(1, 0)]);
 }

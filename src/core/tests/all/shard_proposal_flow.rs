@@ -4,12 +4,14 @@ use crate::one_shard::{Server, create, get, reconfig};
 use corral_core::command::{CommandKind, Proposals};
 use corral_core::conn::Close;
 use corral_core::evaluate::features;
-use corral_core::ids::{ConnId, Millis};
+use corral_core::ids::ConnId;
 use corral_core::limits::ShardLimits;
-use corral_core::shard::Garbage;
+use corral_core::shard::Flow;
+use corral_core::shard::{Garbage, ShardMessage};
 use corral_core::shared::Text;
 use corral_core::view::View;
 use corral_wire::ErrorCode;
+use std::sync::Arc;
 
 fn server() -> Server {
     Server::new(ShardLimits::default())
@@ -20,30 +22,29 @@ fn taken(server: &mut Server) -> Proposals {
 }
 
 fn uncertain(server: &mut Server, generation: u32, unsent_too: bool) {
-    server.shard.uncertain(Millis(0), generation, unsent_too, &mut server.out);
+    server.flow(Flow::Uncertain { generation, unsent_too });
 }
 
 #[test]
 fn writes_wait_for_a_leader() {
     let mut server = server();
     let a = server.client();
-    server.shard.pause_proposals(server.now);
+    server.flow(Flow::Pause);
     server.send(a, &create(1, "/1", b""));
-    assert_eq!(server.shard.proposal_bytes(), 0, "nothing is to be passed on");
+    assert!(!server.shard.needs_turn(), "nothing is to be passed on");
     assert!(server.take().is_none());
     server.send(a, &create(2, "/2", b""));
     server.release();
-    assert!(server.shard.proposal_bytes() > 0);
+    assert!(server.shard.needs_turn());
     server.commit();
     assert_eq!(server.replies(a), [(1, 0), (2, 0)]);
 }
 
-/// A server whose shard gives so much at a time; two clients that have written much while there was no leader, and one
-/// that has not.
+/// A server without a leader, and three clients. Two of them have written more than its shard hands out together.
 fn with_backlog() -> (Server, [ConnId; 3]) {
     let mut server = Server::new(ShardLimits { proposals_bytes_max: 10_000, ..ShardLimits::default() });
     let clients = [server.client(), server.client(), server.client()];
-    server.shard.pause_proposals(server.now);
+    server.flow(Flow::Pause);
     for xid in 1..=10 {
         for (at, client) in clients.into_iter().take(2).enumerate() {
             server.send(client, &create(xid, &format!("/{at}-{xid}"), &[0; 1500]));
@@ -64,35 +65,11 @@ fn what_was_held_back_goes_in_pieces() {
     while let Some(piece) = server.take() {
         assert!(piece.bytes <= 10_000 || piece.commands.len() == 1, "{} bytes", piece.bytes);
         pieces.push(piece);
-        let is_last = server.shard.proposal_bytes() == 0;
-        assert_eq!(pieces.len() == 6, is_last, "{} taken", pieces.len());
     }
+    assert_eq!(pieces.len(), 6);
     pieces.into_iter().for_each(|piece| server.commit_these(piece));
     let all = |last| (1..=last).map(|xid| (xid, 0)).collect::<Vec<(i32, i32)>>();
     assert_eq!((server.replies(clients[0]), server.replies(clients[1])), (all(12), all(10)));
-}
-
-#[test]
-fn a_leader_lost_between_two_pieces_leaves_the_rest_where_it_is() {
-    let (mut server, [a, b, c]) = with_backlog();
-    server.send(c, &create(1, "/c", b""));
-    server.release();
-    let lost = taken(&mut server);
-    assert_eq!(lost.commands.len(), 6);
-    server.shard.pause_proposals(server.now);
-    uncertain(&mut server, 1, false);
-    assert_eq!(server.closed(), [Close::Uncertain, Close::Uncertain], "who has something in what was taken");
-    server.release();
-    let rest = taken(&mut server);
-    assert_eq!((rest.commands.len(), rest.generation), (1, 1));
-    assert_eq!(rest.identities.len(), 1, "nobody's who is gone");
-    server.commit_these(lost);
-    server.commit_these(rest);
-    assert_eq!(server.replies(c), [(1, 0)]);
-    assert!(server.replies(a).is_empty() && server.replies(b).is_empty());
-    server.send(c, &create(2, "/c2", b""));
-    server.commit();
-    assert_eq!(server.replies(c), [(2, 0)]);
 }
 
 #[test]
@@ -103,7 +80,7 @@ fn only_those_with_something_sent_are_sent_away() {
     server.send(both, &create(1, "/both-1", b""));
     let lost = taken(&mut server);
     assert_eq!(lost.generation, 0);
-    server.shard.pause_proposals(server.now);
+    server.flow(Flow::Pause);
     server.send(both, &create(2, "/both-2", b""));
     server.send(unsent, &create(1, "/unsent", b""));
     // A read behind a write waits for it.
@@ -146,7 +123,7 @@ fn what_comes_back_late_answers_nobody() {
 fn without_a_leader_for_too_long_all_who_write_are_sent_away() {
     let mut server = server();
     let (a, b) = (server.client(), server.client());
-    server.shard.pause_proposals(server.now);
+    server.flow(Flow::Pause);
     server.send(a, &create(1, "/a", b""));
     uncertain(&mut server, 1, true);
     assert_eq!(server.closed(), [Close::Uncertain]);
@@ -166,10 +143,10 @@ fn a_snapshot_takes_the_place_of_everything() {
     server.send(a, &create(3, "/c", b""));
     let lost = taken(&mut server);
     server.send(a, &create(4, "/d", b""));
-    server.shard.install(View::empty(9), 3, &mut server.out);
+    server.event(ShardMessage::Install(Arc::new(View::empty(9)), 3));
     assert_eq!(server.closed(), [Close::Replaced]);
     assert!(server.out.garbage.iter().any(|garbage| matches!(garbage, Garbage::View(_))));
-    assert_eq!((server.shard.connections(), server.shard.proposal_bytes()), (0, 0));
+    assert_eq!((server.shard.connections(), server.take().is_none()), (0, true));
     assert!(server.shard.view().get("/a").is_none());
     assert_eq!(lost.commands.len(), 1);
     assert!(server.take().is_none());

@@ -4,6 +4,7 @@ use crate::one_shard::*;
 use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::{ENDED_PIECE, MEMORY_WAIT_MS, REQUEST_COST, SLOTS_PIECE, ShardLimits, TURN_COST_MAX};
+use corral_core::shard::ShardMessage;
 use corral_wire::OpCode;
 
 fn sync(xid: i32) -> Vec<u8> {
@@ -14,20 +15,19 @@ fn sync(xid: i32) -> Vec<u8> {
 fn all_silent_connections_end_after_one_tick_and_few_in_each_piece() {
     const COUNT: usize = 5 * SLOTS_PIECE + 7;
     let mut server = Server::new(ShardLimits::default());
-    let peer = "10.0.0.1:1".parse().expect("an address");
     for _ in 0..COUNT {
-        server.shard.accepted(Millis(0), peer, [0; 16]);
+        server.accept();
     }
     // Silence is judged up to the tick before.
     server.now = Millis(1_000_000);
-    let _ = server.shard.tick(server.now, &mut server.out);
+    server.tick();
     walk(&mut server);
     assert_eq!(server.closed(), []);
     server.now = Millis(1_000_200);
-    let _ = server.shard.tick(server.now, &mut server.out);
+    server.tick();
     let (mut pieces, mut closed) = (1, server.closed());
-    while server.shard.is_walking() {
-        server.shard.walk_on(server.now, &mut server.out);
+    while server.shard.needs_turn() {
+        server.turn();
         let some = server.closed();
         assert!(some.len() <= SLOTS_PIECE, "{} at once", some.len());
         closed.extend(some);
@@ -53,20 +53,18 @@ fn connections_that_are_held_back_wait_in_one_place_each_and_go_on_in_turn() {
     let mut answered = 0;
     while let Some(proposals) = server.take() {
         let batch = server.evaluate(proposals);
-        let mut next = 0;
-        while next < batch.txns.len() {
-            next = server.shard.apply_some(server.now, &batch, next, &mut server.out);
+        let here = &clients[answered..answered + batch.txns.len()];
+        answered += batch.txns.len();
+        server.apply_in_turns(batch, |server| {
             // The work of those that go on, and not a look at all that wait.
             assert!(server.shard.spent() < 100_000, "{}", server.shard.spent());
-        }
-        answered += batch.txns.len();
-        let here = &clients[answered - batch.txns.len()..answered];
+        });
         for client in here {
             assert_eq!(server.replies(*client), [(1, 0), (2, 0)], "the first that wait are the first that go on");
         }
     }
     assert_eq!(answered, CLIENTS);
-    assert!(!server.shard.is_walking());
+    assert!(!server.shard.needs_turn());
 }
 
 #[test]
@@ -78,16 +76,16 @@ fn connections_that_wait_for_a_state_are_served_in_turns() {
     server.send(a, &create(1, "/a", b""));
     let proposals = server.take().expect("one");
     let batch = server.evaluate(proposals);
-    server.shard.observe(corral_core::ids::Zxid(server.shard.view().zxid().0 + 1));
+    server.applied = corral_core::ids::Zxid(server.shard.view().zxid().0 + 1);
     for client in &clients {
         server.send(*client, &get(1, "/"));
         assert!(server.shard.unsent(*client).is_empty());
     }
-    server.shard.apply(server.now, &batch, &mut server.out);
+    server.apply(batch);
     let (mut pieces, mut before) = (0, 0);
     let served = |server: &Server| clients.iter().filter(|id| !server.shard.unsent(**id).is_empty()).count();
-    while server.shard.is_walking() {
-        server.shard.walk_on(server.now, &mut server.out);
+    while server.shard.needs_turn() {
+        server.turn();
         assert!(server.shard.spent() < 2 * TURN_COST_MAX);
         let after = served(&server);
         assert!(after > before && after - before < CLIENTS / 4, "{after} after {before}");
@@ -109,14 +107,14 @@ fn a_connection_whose_turn_it_is_does_not_wait_for_all_that_wait_for_a_state() {
     walk(&mut server);
     server.send(b, &[get(1, "/"), get(2, "/")].concat());
     assert_eq!(server.replies(b), [(1, 0)], "its second request waits for its turn");
-    server.shard.observe(corral_core::ids::Zxid(server.shard.view().zxid().0 + 1));
+    server.applied = corral_core::ids::Zxid(server.shard.view().zxid().0 + 1);
     for client in &clients {
         server.send(*client, &get(1, "/"));
     }
-    server.shard.apply(server.now, &batch, &mut server.out);
+    server.apply(batch);
     let mut calls = 0;
     while server.shard.unsent(b).is_empty() {
-        server.shard.walk_on(server.now, &mut server.out);
+        server.turn();
         calls += 1;
     }
     assert!(calls <= 5, "{calls} calls");
@@ -134,11 +132,11 @@ fn requests_that_are_kept_are_taken_one_by_one_in_order() {
     let bytes: Vec<u8> = (1..=COUNT).flat_map(sync).collect();
     bytes.chunks(4001).for_each(|some| server.send(a, some));
     for xid in 1..=COUNT {
-        assert_eq!(std::mem::take(&mut server.out.syncs), [a]);
-        server.shard.synced(server.now, a, &mut server.out);
+        assert_eq!(server.take_syncs(), [a]);
+        server.event(ShardMessage::Synced(vec![a]));
         assert_eq!(server.replies(a), [(xid, 0)]);
     }
-    assert!(server.out.syncs.is_empty());
+    assert!(server.take_syncs().is_empty());
 }
 
 #[test]
@@ -158,10 +156,10 @@ fn those_who_hold_memory_too_long_end_some_at_a_time() {
     let mut ended = 0;
     for _ in 0..4 {
         server.now = Millis(server.now.0 + MEMORY_WAIT_MS);
-        let _ = server.shard.tick(server.now, &mut server.out);
+        server.tick();
         ended += server.closed().len();
-        while server.shard.is_walking() {
-            server.shard.walk_on(server.now, &mut server.out);
+        while server.shard.needs_turn() {
+            server.turn();
             let some = server.closed().len();
             assert!(some <= ENDED_PIECE + SLOTS_PIECE, "{some} at once");
             ended += some;

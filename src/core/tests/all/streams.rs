@@ -5,18 +5,18 @@
 //! says; whoever's writes have an unknown outcome is sent away, and nobody else.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use corral_core::change::AppliedBatch;
 use corral_core::conn::Close;
-use corral_core::coordinator::{Coordinator, EnsembleConfig, Flow, Leadership, Sender};
+use corral_core::coordinator::{Coordinator, EnsembleConfig, Leadership, Sender};
 use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Millis, WallMillis};
+use corral_core::ids::{ConnId, Micros, Millis, WallMillis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::peer::PeerMessage;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::session::SessionTable;
-use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shard::{ClientEvent, Effects, NewClient, Shard, ShardConfig, ShardEvent, ShardMessage};
 use corral_core::view::View;
 use corral_wire::Reader;
 use corral_wire::frame::next_frame;
@@ -58,26 +58,24 @@ struct Client {
     told: u32,
 }
 
+fn receive(shard: &mut Shard, conn: ConnId, bytes: &[u8]) {
+    shard.handle(Micros(0), ShardEvent::Client(conn, ClientEvent::Received { bytes, applied: Zxid(0) }));
+}
+
 struct Server {
     at: usize,
     member: Coordinator,
     shard: Shard,
-    out: Outputs,
     clients: Vec<Client>,
     /// To the shard, late.
-    to_shard: VecDeque<ToShard>,
+    to_shard: VecDeque<ShardMessage>,
     /// To the member, late.
     to_member: VecDeque<corral_core::command::Proposals>,
     applied: usize,
     /// Own proposals in the log of the term that it leads in its own mind.
     own: VecDeque<usize>,
-    /// What it knows of who leads.
+    /// The term and the leader that it knows of.
     known: (u64, Option<usize>),
-}
-
-enum ToShard {
-    Batch(AppliedBatch),
-    Flow(Flow),
 }
 
 #[derive(Clone)]
@@ -138,7 +136,6 @@ fn server(at: usize) -> Server {
         at,
         member: Coordinator::of_ensemble(Sequencer::new(config, machine, 0, 0), ensemble),
         shard: Shard::new(shard_config, view, 0, Millis(0)),
-        out: Outputs::default(),
         clients: (0..CLIENTS).map(|_| Client::default()).collect(),
         to_shard: VecDeque::new(),
         to_member: VecDeque::new(),
@@ -234,10 +231,10 @@ impl World {
         let server = &mut self.servers[at];
         server.member.settle();
         for batch in server.member.take_applied() {
-            server.to_shard.push_back(ToShard::Batch(batch));
+            server.to_shard.push_back(ShardMessage::Batch(Arc::new(batch)));
         }
         let notes = server.member.take_flow();
-        server.to_shard.extend(notes.into_iter().map(ToShard::Flow));
+        server.to_shard.extend(notes.into_iter().map(ShardMessage::Flow));
         for send in server.member.take_sends() {
             let link = self.links.get_mut(&(at, usize::from(send.peer) - 1)).expect("all are there");
             if link.up && link.number == send.connection {
@@ -311,13 +308,14 @@ impl World {
         let name = format!("{at}-{which}-{}", client.life);
         match client.conn {
             None => {
-                let conn = server.shard.accepted(Millis(0), "127.0.0.1:9".parse().expect("an address"), [7; 16]);
+                let client_of = NewClient::new("127.0.0.1:9".parse().expect("an address"), [7; 16]);
+                let conn = server.shard.accept(Micros(0), client_of).expect("it does not drain");
                 *client = Client { conn: Some(conn), life: client.life + 1, ..Client::default() };
-                server.shard.received(Millis(0), conn, &connect(), &mut server.out);
+                receive(&mut server.shard, conn, &connect());
             }
             Some(conn) if client.live => {
                 client.sent += 1;
-                server.shard.received(Millis(0), conn, &create(&name, client.sent), &mut server.out);
+                receive(&mut server.shard, conn, &create(&name, client.sent));
             }
             Some(_) => {}
         }
@@ -326,10 +324,11 @@ impl World {
 
     fn member_turn(&mut self, at: usize) {
         let server = &mut self.servers[at];
-        while self.random.chance(70)
-            && let Some(proposals) = server.shard.take_proposals()
-        {
-            server.to_member.push_back(proposals);
+        if self.random.chance(70) && server.shard.needs_turn() {
+            server.shard.turn(Micros(0));
+            let mut effects = Effects::default();
+            server.shard.take_effects(&mut effects);
+            server.to_member.extend(effects.requests.into_iter().map(|requests| requests.proposals));
         }
         while self.random.chance(70)
             && let Some(proposals) = server.to_member.pop_front()
@@ -342,16 +341,8 @@ impl World {
     fn shard_turn(&mut self, at: usize) {
         let server = &mut self.servers[at];
         let Some(message) = server.to_shard.pop_front() else { return };
-        match message {
-            ToShard::Batch(batch) => server.shard.apply(Millis(0), &batch, &mut server.out),
-            ToShard::Flow(Flow::Pause) => server.shard.pause_proposals(Millis(0)),
-            ToShard::Flow(Flow::Resume) => server.shard.resume_proposals(Millis(0), &mut server.out),
-            ToShard::Flow(Flow::Leaderless) => server.shard.leaderless(Millis(0), &mut server.out),
-            ToShard::Flow(Flow::Distrusted) => server.shard.distrust(Millis(0), &mut server.out),
-            ToShard::Flow(Flow::Uncertain { generation, unsent_too }) => {
-                server.shard.uncertain(Millis(0), generation, unsent_too, &mut server.out);
-            }
-        }
+        server.shard.handle(Micros(0), ShardEvent::Message(message));
+        assert!(!server.shard.is_applying(), "a small batch");
         self.look_at(at);
     }
 
@@ -407,7 +398,7 @@ impl World {
         for which in 0..CLIENTS {
             let Some(conn) = server.clients[which].conn else { continue };
             let bytes = server.shard.unsent(conn).to_vec();
-            server.shard.sent(Millis(0), conn, bytes.len(), &mut server.out);
+            server.shard.handle(Micros(0), ShardEvent::Client(conn, ClientEvent::Sent(bytes.len())));
             let mut rest = &bytes[..];
             while let Some((frame, length)) = next_frame(rest, 1 << 20).expect("whole frames") {
                 let client = &mut server.clients[which];
@@ -421,7 +412,10 @@ impl World {
                 rest = &rest[length..];
             }
         }
-        for (conn, why) in std::mem::take(&mut server.out.closed) {
+        let mut effects = Effects::default();
+        server.shard.take_effects(&mut effects);
+        server.to_member.extend(effects.requests.into_iter().map(|requests| requests.proposals));
+        for (conn, why) in effects.closed {
             assert!(matches!(why, Close::Uncertain | Close::NoLeader), "{why}");
             let place = server.clients.iter_mut().find(|client| client.conn == Some(conn));
             let client = place.expect("it was open");
@@ -430,7 +424,6 @@ impl World {
             (client.conn, client.live) = (None, false);
             self.uncertain += 1;
         }
-        server.out = Outputs::default();
     }
 
     /// The whole log, as somebody who only looks on applies it.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use corral_consensus::{Index, Replica, Term};
-use corral_core::shard;
+use corral_core::shard::{self, ShardMessage};
 
-use crate::effect::{Effect, Garbage, Outbox, ToShards};
+use crate::effect::{Effect, Garbage, Outbox};
 use crate::event::Now;
 use crate::machine::Replicated;
 use crate::peers::Peers;
@@ -32,5 +32,5 @@ pub(super) fn install<M: Replicated>(
     peers.offer.add(now.millis(), loaded.offered());
     peers.adopt(loaded.generation(), out);
     tracing::info!(index = loaded.index, zxid = %view.zxid(), nodes = view.node_count(), "snapshot installed");
-    out.shards(ToShards::Install(Arc::new(view), alive));
+    out.shards(ShardMessage::Install(Arc::new(view), alive));
 }

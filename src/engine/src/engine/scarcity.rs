@@ -4,8 +4,9 @@
 //! way. A leader that has tried all others refuses writes that add data. It tries them again after a while.
 
 use corral_consensus::{Micros, NodeId, Replica};
+use corral_core::shard::ShardMessage;
 
-use crate::effect::{Outbox, ToShards};
+use crate::effect::Outbox;
 use crate::machine::Replicated;
 
 /// Time after which a server may be tried again.
@@ -39,7 +40,7 @@ impl Scarcity {
         if refuses != self.refused {
             self.refused = refuses;
             // Shards answer their clients without an entry in the log.
-            out.shards(ToShards::Growth(refuses));
+            out.shards(ShardMessage::Growth(refuses));
             if refuses {
                 tracing::error!(
                     "this leader refuses writes that add data: its disk space or memory is scarce, and no other server took over"

@@ -4,10 +4,11 @@
 //! the snapshot. A stage that cannot end is bounded: by time, or by one attempt.
 
 use corral_consensus::{Micros, Role};
+use corral_core::shard::ShardMessage;
 
 use super::context::Context;
 use super::snapshots::Snapshots;
-use crate::effect::{Effect, Ended, ToLog, ToShards};
+use crate::effect::{Effect, Ended, ToLog};
 use crate::machine::Replicated;
 
 /// How long a stopping leader waits until another server leads.
@@ -51,7 +52,7 @@ impl Shutdown {
         }
         tracing::info!("stopping: answering requests in flight");
         self.stage = Stage::Draining(shards);
-        context.out.shards(ToShards::Drain);
+        context.out.shards(ShardMessage::Drain);
     }
 
     /// A shard has no connection left.

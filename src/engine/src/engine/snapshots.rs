@@ -13,10 +13,11 @@ use std::sync::Arc;
 use corral_consensus::{Index, Micros};
 use corral_core::ids::Zxid;
 use corral_core::sequencer::Sequencer;
+use corral_core::shard::ShardMessage;
 use corral_members::Extra;
 
 use super::context::Context;
-use crate::effect::{Effect, Outbox, ToLog, ToShards};
+use crate::effect::{Effect, Outbox, ToLog};
 use crate::extra;
 use crate::machine::Replicated;
 
@@ -92,7 +93,7 @@ impl Snapshots {
         }
         let frozen = sequencer.freeze(context.now.millis(), members);
         tracing::debug!(zxid = %frozen.zxid, nodes = frozen.nodes, "writing a snapshot");
-        context.out.shards(ToShards::Adopt(Arc::clone(&frozen.delta)));
+        context.out.shards(ShardMessage::Adopt(Arc::clone(&frozen.delta)));
         self.writes.begin();
         context.out.push(Effect::WriteSnapshot(Box::new(frozen)));
     }

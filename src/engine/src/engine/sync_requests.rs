@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use corral_core::ids::{ConnId, ShardId};
+use corral_core::shard::ShardMessage;
+
+use crate::effect::{Effect, Outbox};
 
 /// Requests in flight, by the token of their read index.
 pub(super) struct SyncRequests {
@@ -23,8 +26,10 @@ impl SyncRequests {
         token
     }
 
-    /// The read index of this token was answered or refused: gives the requests that waited for it.
-    pub(super) fn take(&mut self, token: u64) -> Option<(ShardId, Vec<ConnId>)> {
-        self.waiting.remove(&token)
+    /// The read indexes of these tokens were answered or refused: sends that to the requests that waited for them.
+    pub(super) fn answer(&mut self, tokens: &[u64], answer: fn(Vec<ConnId>) -> ShardMessage, out: &mut Outbox) {
+        for (shard, conns) in tokens.iter().filter_map(|token| self.waiting.remove(token)) {
+            out.push(Effect::Shard(shard, answer(conns)));
+        }
     }
 }

@@ -68,7 +68,7 @@ fn engine() -> Engine {
     let settings = Settings { shards: 1, newest, ensemble: Some(ensemble) };
     let mut engine = Engine::new(Replica::new(raft, machine, Index(0)), settings);
     engine.begin(NOW);
-    engine.handle(NOW, Event::Accepted { peer: NodeId(2), stream: 1, incarnation: 5 });
+    engine.handle(NOW, Event::Peer(NodeId(2), PeerEvent::Accepted { stream: 1, incarnation: 5 }));
     turn(&mut engine);
     engine
 }
@@ -82,7 +82,7 @@ fn turn(engine: &mut Engine) -> Vec<Effect> {
 
 fn ask(offset: Option<u64>) -> Event {
     let payload = Ask { index: 9, offset }.encode();
-    Event::Frame { peer: NodeId(2), stream: 1, frame: Frame { kind: Kind::SnapshotAsk, payload } }
+    Event::Peer(NodeId(2), PeerEvent::Frame { stream: 1, frame: Frame { kind: Kind::SnapshotAsk, payload } })
 }
 
 fn failed(found: Option<CorruptState>) -> Event {
@@ -113,7 +113,8 @@ fn one_turn_gives_a_server_few_pieces_of_a_snapshot() {
     let mut engine = engine();
     for _ in 0..2 {
         (0..200).for_each(|at| engine.handle(NOW, ask(Some(at << 10))));
-        let is_piece = |effect: &&Effect| matches!(effect, Effect::Send { kind: Kind::SnapshotPart, .. });
+        let is_piece =
+            |effect: &&Effect| matches!(effect, Effect::Peers(ToPeers::Send { kind: Kind::SnapshotPart, .. }));
         assert_eq!(turn(&mut engine).iter().filter(is_piece).count(), 8);
     }
 }
@@ -159,10 +160,10 @@ fn commands_are_judged_before_the_log_once_all_members_know_it() {
         turn(engine);
         engine.replica().machine().sequencer.admits()
     };
-    let accepted = |peer, stream| Event::Accepted { peer: NodeId(peer), stream, incarnation: 5 };
+    let accepted = |peer, stream| Event::Peer(NodeId(peer), PeerEvent::Accepted { stream, incarnation: 5 });
     let knows = |peer, stream, features| {
         let payload = Knows { features }.encode();
-        Event::Frame { peer: NodeId(peer), stream, frame: Frame { kind: Kind::SnapshotAsk, payload } }
+        Event::Peer(NodeId(peer), PeerEvent::Frame { stream, frame: Frame { kind: Kind::SnapshotAsk, payload } })
     };
     assert!(!admits(&mut engine), "server 2 is connected, and has reported nothing");
     engine.handle(NOW, knows(2, 1, features::KNOWN));
@@ -177,16 +178,16 @@ fn commands_are_judged_before_the_log_once_all_members_know_it() {
     assert!(!admits(&mut engine), "server 3 has started again, perhaps as another build");
     engine.handle(NOW, knows(3, 4, features::KNOWN));
     assert!(admits(&mut engine));
-    engine.handle(NOW, Event::Lost { peer: NodeId(2), stream: 1, gone: false });
+    engine.handle(NOW, Event::Peer(NodeId(2), PeerEvent::Lost { stream: 1, gone: false }));
     assert!(!admits(&mut engine));
 }
 
 #[test]
 fn a_new_connection_is_told_first_which_features_are_known() {
     let mut engine = engine();
-    engine.handle(NOW, Event::ConnectedTo { peer: NodeId(3), stream: 9 });
+    engine.handle(NOW, Event::Peer(NodeId(3), PeerEvent::ConnectedTo { stream: 9 }));
     let told = |effect: &Effect| match effect {
-        Effect::Send { peer: NodeId(3), kind: Kind::SnapshotAsk, payload, .. } => {
+        Effect::Peers(ToPeers::Send { peer: NodeId(3), kind: Kind::SnapshotAsk, payload, .. }) => {
             Knows::of(&Ask::decode(payload).ok()?)
         }
         _ => None,

@@ -18,7 +18,7 @@ fn a_reset_is_noticed_in_both_directions() {
             if round % 2 == 0 { reset(socket) } else { drop(socket) }
         }
         for _ in 0..2 {
-            let PeerEvent::Down { reason, .. } = server.next() else { panic!("both are down") };
+            let ConnectionEvent::Down { reason, .. } = server.next() else { panic!("both are down") };
             assert_eq!(reason, if round % 2 == 0 { Reason::Reset } else { Reason::Closed });
         }
     }
@@ -116,9 +116,11 @@ fn of_two_processes_with_one_id_the_first_stays() {
     // The same process may dial again: its connection before is over, and told to be before the new one is there.
     let (_third, answer) = knock(server.port, |_| ());
     assert_eq!(answer.map(|answer| answer.verdict), Some(Admission::Welcome));
-    let PeerEvent::Down { stream: ended, reason, .. } = server.next_of(Direction::In) else { panic!("first the end") };
+    let ConnectionEvent::Down { stream: ended, reason, .. } = server.next_of(Direction::In) else {
+        panic!("first the end")
+    };
     assert_eq!((ended, reason), (stream, Reason::Replaced));
-    let PeerEvent::Up { incarnation, .. } = server.next_of(Direction::In) else { panic!("then the begin") };
+    let ConnectionEvent::Up { incarnation, .. } = server.next_of(Direction::In) else { panic!("then the begin") };
     assert_eq!(incarnation, 22);
     drop(first);
     // Once it is gone, another one may come.
@@ -146,7 +148,7 @@ fn a_process_that_dials_again_and_again_is_served_and_bounded() {
     let mut up = 0;
     while up + 1 < welcomed {
         match server.next_of(Direction::In) {
-            PeerEvent::Down { reason, .. } => {
+            ConnectionEvent::Down { reason, .. } => {
                 assert_eq!(reason, Reason::Replaced);
                 up += 1;
             }
@@ -279,11 +281,11 @@ fn a_name_is_resolved_at_every_dial() {
     };
     let peer = PeerAddress { id: NodeId(2), host: "two.example".to_owned(), port: 1234 };
     let server = Server::start(1, 11, listener(), vec![peer], |settings| settings.resolve = Arc::new(resolve));
-    assert!(matches!(server.next(), PeerEvent::Name { resolves: false, .. }));
+    assert!(matches!(server.next(), ConnectionEvent::Name { resolves: false, .. }));
     ports.lock().expect("no thread panics with it").push(port(&first));
     let first = Fake { listener: first };
     let socket = first.welcome();
-    assert!(matches!(server.next(), PeerEvent::Name { resolves: true, .. }));
+    assert!(matches!(server.next(), ConnectionEvent::Name { resolves: true, .. }));
     server.up(Direction::Out);
     // It moves: for a while the name is not known, then it has a dead address and a living one.
     ports.lock().expect("no thread panics with it").clear();

@@ -37,9 +37,9 @@ fn told(server: &Server) -> (usize, Reason) {
     let mut frames = 0;
     loop {
         match server.next() {
-            PeerEvent::Frames { frames: more, .. } => frames += more.len(),
-            PeerEvent::Down { reason, .. } => return (frames, reason),
-            PeerEvent::Up { .. } | PeerEvent::Name { .. } => {}
+            ConnectionEvent::Frames { frames: more, .. } => frames += more.len(),
+            ConnectionEvent::Down { reason, .. } => return (frames, reason),
+            ConnectionEvent::Up { .. } | ConnectionEvent::Name { .. } => {}
         }
     }
 }

@@ -20,7 +20,7 @@ use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES};
 use corral_peer::{Admission, Answer, ClusterName, Generation, Handshake};
 use socket2::Socket;
 
-use super::event::{Direction, PeerEvent, Reason};
+use super::event::{ConnectionEvent, Direction, Reason};
 use super::{Generations, Kind, NotSent, PeerAddress, PeerConnections, Settings};
 use crate::net::listen;
 
@@ -64,7 +64,7 @@ fn cluster() -> ClusterName {
 /// One end of connections.
 struct Server {
     connections: PeerConnections,
-    events: flume::Receiver<PeerEvent>,
+    events: flume::Receiver<ConnectionEvent>,
     port: u16,
 }
 
@@ -88,14 +88,14 @@ impl Server {
     }
 
     /// The next event, dropped from the queue.
-    fn next(&self) -> PeerEvent {
+    fn next(&self) -> ConnectionEvent {
         self.events.recv_timeout(SOON).expect("something happens")
     }
 
     /// Waits for a connection of the direction: its stream and incarnation.
     fn up(&self, wanted: Direction) -> (u64, u64) {
         loop {
-            if let PeerEvent::Up { direction, stream, incarnation, .. } = self.next()
+            if let ConnectionEvent::Up { direction, stream, incarnation, .. } = self.next()
                 && direction == wanted
             {
                 return (stream, incarnation);
@@ -106,7 +106,7 @@ impl Server {
     /// Waits for the end of a connection of the direction.
     fn down(&self, wanted: Direction) -> Reason {
         loop {
-            if let PeerEvent::Down { direction, reason, .. } = self.next()
+            if let ConnectionEvent::Down { direction, reason, .. } = self.next()
                 && direction == wanted
             {
                 return reason;
@@ -118,7 +118,7 @@ impl Server {
     fn frames(&self, count: usize) -> Vec<(Kind, Bytes)> {
         let mut found = Vec::new();
         while found.len() < count {
-            if let PeerEvent::Frames { frames, .. } = self.next() {
+            if let ConnectionEvent::Frames { frames, .. } = self.next() {
                 found.extend(frames.into_iter().map(|frame| (frame.kind, frame.payload)));
             }
         }
@@ -147,16 +147,16 @@ fn pair(change: impl Fn(&mut Settings)) -> (Server, Server) {
 impl Server {
     fn down_any(&self) -> Reason {
         loop {
-            if let PeerEvent::Down { reason, .. } = self.next() {
+            if let ConnectionEvent::Down { reason, .. } = self.next() {
                 return reason;
             }
         }
     }
 
-    fn next_of(&self, wanted: Direction) -> PeerEvent {
+    fn next_of(&self, wanted: Direction) -> ConnectionEvent {
         loop {
             let event = self.next();
-            if let PeerEvent::Up { direction, .. } | PeerEvent::Down { direction, .. } = &event
+            if let ConnectionEvent::Up { direction, .. } | ConnectionEvent::Down { direction, .. } = &event
                 && *direction == wanted
             {
                 return event;
@@ -173,7 +173,7 @@ impl Server {
 
     fn up_any(&self) -> u64 {
         loop {
-            if let PeerEvent::Up { incarnation, .. } = self.next() {
+            if let ConnectionEvent::Up { incarnation, .. } = self.next() {
                 return incarnation;
             }
         }

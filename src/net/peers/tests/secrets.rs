@@ -83,7 +83,7 @@ fn another_secret_or_none_is_refused_and_both_logs_say_why() {
         logged(&["the peer is not reached", &at_first, at_other]);
         // Who has no secret lets anybody in, and hears nothing.
         assert!(first.events.is_empty());
-        assert!(!second.events.try_iter().any(|event| matches!(event, PeerEvent::Frames { .. })));
+        assert!(!second.events.try_iter().any(|event| matches!(event, ConnectionEvent::Frames { .. })));
     };
     let wrong = "it does not accept this server's secret; give all servers the same ensemble.secret_file";
     check(secrets(b"a"), secrets(b"b"), wrong, wrong);

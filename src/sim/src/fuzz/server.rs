@@ -9,22 +9,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use corral_core::evaluate::{StateMachine, features};
-use corral_core::ids::{ConnId, Millis};
+use corral_core::ids::{ConnId, Millis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::report::Report;
 use corral_core::sequencer::{FrozenState, Sequencer};
 use corral_core::session::SessionTable;
-use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shard::{Requests, SessionActivity, ShardConfig, ShardMessage};
 use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::view::View;
-use corral_engine::{Answer, ToShards};
 use corral_wire::OpCode;
 
 use super::judge::{Judge, Session};
 use super::script::{CLIENTS, Script, Setup};
 use super::{Tally, actors};
 use crate::request::connect;
-use crate::server::ToShard;
+use crate::shard_driver::{ShardDriver, ShardEffect};
 use crate::violation::{Checked, Violation, require};
 
 /// Bytes of memory that the server may hold for each byte of script, and in any case. The dearest are the smallest things
@@ -40,10 +39,10 @@ const READ_BYTES_MAX: usize = 3 << 10;
 const ROUNDS_MAX: usize = 20_000;
 
 struct Side {
-    shard: Shard,
-    out: Outputs,
-    mail: VecDeque<ToShard>,
-    syncs: Vec<ConnId>,
+    shard: ShardDriver,
+    mail: VecDeque<ShardMessage>,
+    /// Requests that have not reached the leader.
+    requests: Vec<Requests>,
 }
 
 #[derive(Default)]
@@ -138,8 +137,8 @@ impl World {
         let side = |id| {
             let (skip_acl, keeper_extensions) = (setup.skip_acl, setup.keeper_extensions);
             let config = ShardConfig { skip_acl, keeper_extensions, ..actors::shard_config(id, limits(setup)) };
-            let shard = Shard::new(config, View::new(Arc::clone(&snapshot)), 0, Millis(0));
-            Side { shard, out: Outputs::default(), mail: VecDeque::new(), syncs: Vec::new() }
+            let shard = ShardDriver::new(config, View::new(Arc::clone(&snapshot)), 0, Millis(0));
+            Side { shard, mail: VecDeque::new(), requests: Vec::new() }
         };
         let sides = (0..setup.shards).map(side).collect();
         World {
@@ -203,7 +202,7 @@ impl World {
         self.accepted += 1;
         let (peer, entropy) = actors::client(self.accepted);
         let side = self.side_of(client);
-        let conn = self.sides[side].shard.accepted(self.now, peer, entropy);
+        let conn = self.sides[side].shard.accept(self.now, peer, entropy).expect("it does not drain");
         self.clients[client] = Client { conn: Some(conn), ..Client::default() };
         conn
     }
@@ -245,7 +244,7 @@ impl World {
         let bytes: Vec<u8> = wire.drain(..count).collect();
         let at = self.side_of(client);
         let (now, side) = (self.now, &mut self.sides[at]);
-        side.shard.received(now, conn, &bytes, &mut side.out);
+        side.shard.receive(now, conn, &bytes, Zxid(0));
         let stalled = side.shard.is_stalled(conn);
         self.clients[client].waits = stalled;
         self.carry_out(at)?;
@@ -259,9 +258,8 @@ impl World {
         let side = &mut self.sides[at];
         let unsent = side.shard.unsent(conn);
         let count = if count == 0 { unsent.len() } else { count.min(unsent.len()) };
-        let bytes = unsent[..count].to_vec();
         self.clients[client].dirty = count < side.shard.unsent_bytes(conn);
-        side.shard.sent(self.now, conn, count, &mut side.out);
+        let bytes = side.shard.send(self.now, conn, count);
         let begun = self.clients[client].judge.receives(&bytes, &mut self.tally)?;
         self.sessions.extend(begun.filter(|begun| self.sessions.len() < 7 && !self.sessions.contains(begun)));
         self.carry_out(at)?;
@@ -270,16 +268,21 @@ impl World {
 
     fn carry_out(&mut self, at: usize) -> Checked {
         loop {
+            while let Some(effect) = self.sides[at].shard.next_effect() {
+                self.do_one(at, effect)?;
+            }
             let side = &mut self.sides[at];
-            while side.shard.is_walking() {
-                side.shard.walk_on(self.now, &mut side.out);
+            if !side.shard.needs_turn() {
+                return self.output_is_bounded(at);
             }
-            let out = std::mem::take(&mut side.out);
-            if out.is_empty() {
-                break;
-            }
-            side.syncs.extend(out.syncs);
-            for question in out.questions {
+            side.shard.turn(self.now);
+        }
+    }
+
+    fn do_one(&mut self, at: usize, effect: ShardEffect) -> Checked {
+        let side = &mut self.sides[at];
+        match effect {
+            ShardEffect::Question(question) => {
                 let mut report = Report::default();
                 let (mut from, mut pieces) = (Some(0), 0);
                 while let Some(place) = from {
@@ -288,24 +291,27 @@ impl World {
                     from = piece.next;
                     report.take(question.command, piece);
                 }
-                let text = format!("{pieces} pieces\n").into_bytes();
-                side.shard.answer_four_letter(self.now, question.conn, text, &mut side.out);
+                let text = format!("{pieces} pieces\n");
+                side.shard.take(self.now, ShardMessage::FourLetterAnswered { conn: question.conn, text });
             }
-            for conn in out.dirty {
-                self.client_of(at, conn, "has something to send")?.dirty = true;
-            }
-            for conn in out.resumed {
-                // It may have ended in the same turn.
+            ShardEffect::Dirty(conn) => self.client_of(at, conn, "has something to send")?.dirty = true,
+            // It may have ended in the same turn.
+            ShardEffect::Resumed(conn) => {
                 if let Ok(client) = self.client_of(at, conn, "is read again") {
                     client.waits = false;
                 }
             }
-            for (conn, _) in out.closed {
+            ShardEffect::Closed(conn, _) => {
                 self.client_of(at, conn, "is closed")?.conn = None;
                 self.tally.closed += 1;
             }
+            ShardEffect::Requests(requests) => side.requests.push(requests),
+            ShardEffect::Activity(SessionActivity { upto, sessions }) => {
+                self.sequencer.heard(side.shard.config().shard, upto, &sessions);
+            }
+            ShardEffect::Applied | ShardEffect::Drained => {}
         }
-        self.output_is_bounded(at)
+        Ok(())
     }
 
     fn client_of(&mut self, at: usize, conn: ConnId, why: &str) -> Result<&mut Client, Violation> {
@@ -327,16 +333,12 @@ impl World {
         Ok(())
     }
 
-    /// A shard's turn ends. True if it had anything to pass on.
+    /// A shard's requests reach the leader. True if there were some.
     fn propose(&mut self, at: usize) -> bool {
-        let side = &mut self.sides[at];
-        let syncs = std::mem::take(&mut side.syncs);
-        let mut some = !syncs.is_empty();
-        while let Some(proposals) = side.shard.take_proposals() {
-            some = true;
+        let requests = std::mem::take(&mut self.sides[at].requests);
+        let some = !requests.is_empty();
+        for Requests { proposals, syncs } in requests {
             self.sequencer.enqueue(self.now, proposals);
-        }
-        if !syncs.is_empty() {
             self.syncs.push((at, syncs));
         }
         some
@@ -353,27 +355,27 @@ impl World {
             self.index += 1;
             let applied = self.sequencer.commit(self.now, self.index, 1, &payload, !self.setup.decoded);
             let applied = applied.map_err(|_| Violation::of("log", "an entry of our own is no batch"))?;
-            self.tell(&ToShards::Batch(Arc::new(applied)));
+            self.tell(&ShardMessage::Batch(Arc::new(applied)));
         }
         for (at, syncs) in std::mem::take(&mut self.syncs) {
             some = true;
             if !self.forgets_syncs {
-                self.sides[at].mail.push_back(ToShard::Answered(Answer::Synced, syncs));
+                self.sides[at].mail.push_back(ShardMessage::Synced(syncs));
             }
         }
         Ok(some)
     }
 
-    fn tell(&mut self, message: &ToShards) {
-        self.sides.iter_mut().for_each(|side| side.mail.push_back(ToShard::Engine(message.clone())));
+    fn tell(&mut self, event: &ShardMessage) {
+        self.sides.iter_mut().for_each(|side| side.mail.push_back(event.clone()));
     }
 
     /// A shard takes a message. True if there was one.
     fn mail(&mut self, at: usize) -> Result<bool, Violation> {
         let now = self.now;
-        let Side { shard, out, mail, .. } = &mut self.sides[at];
+        let Side { shard, mail, .. } = &mut self.sides[at];
         let Some(mail) = mail.pop_front() else { return Ok(false) };
-        mail.reaches(shard, now, out);
+        shard.take(now, mail);
         self.carry_out(at)?;
         Ok(true)
     }
@@ -381,9 +383,7 @@ impl World {
     fn pass(&mut self, ms: u64) -> Checked {
         self.now = self.now.plus(ms);
         for at in 0..self.sides.len() {
-            let side = &mut self.sides[at];
-            let (upto, heard) = side.shard.tick(self.now, &mut side.out);
-            self.sequencer.heard(side.shard.config().shard, upto, &heard);
+            self.sides[at].shard.tick(self.now);
             self.carry_out(at)?;
         }
         self.sequencer.tick(self.now, actors::wall(self.now));
@@ -393,26 +393,25 @@ impl World {
     fn hang_up(&mut self, client: usize) -> Checked {
         let Some(conn) = self.clients[client].conn else { return Ok(()) };
         let at = self.side_of(client);
-        let side = &mut self.sides[at];
-        side.shard.hung_up(conn, &mut side.out);
+        self.sides[at].shard.hang_up(self.now, conn);
         self.carry_out(at)
     }
 
     fn snapshot(&mut self) -> Checked {
         // Snapshots are far apart: each shard has taken the last into use before the next begins.
-        let is_swap = |mail: &ToShard| matches!(mail, ToShard::Engine(ToShards::Swap(_)));
+        let is_swap = |event: &ShardMessage| matches!(event, ShardMessage::Swap(_));
         if self.sides.iter().any(|side| side.mail.iter().any(is_swap)) {
             return Ok(());
         }
         let Some(frozen) = self.snapshot.take() else {
             let frozen = self.sequencer.freeze(self.now, Vec::new());
-            self.tell(&ToShards::Adopt(Arc::clone(&frozen.delta)));
+            self.tell(&ShardMessage::Adopt(Arc::clone(&frozen.delta)));
             self.snapshot = Some(frozen);
             return Ok(());
         };
         let snapshot = merge_in_memory(&frozen.snapshot, &frozen.delta, 0, frozen.sessions.to_snapshot(), Vec::new());
         let snapshot = Arc::new(snapshot.map_err(|fault| Violation::of("snapshot", format!("{fault:?}")))?);
-        self.tell(&ToShards::Swap(Arc::clone(&snapshot)));
+        self.tell(&ShardMessage::Swap(Arc::clone(&snapshot)));
         self.sequencer.snapshot_ready(snapshot);
         Ok(())
     }
@@ -466,8 +465,7 @@ impl World {
     /// The server stops, and every session runs out.
     fn stop(&mut self) -> Checked {
         for at in 0..self.sides.len() {
-            let side = &mut self.sides[at];
-            side.shard.drain(self.now, &mut side.out);
+            self.sides[at].shard.take(self.now, ShardMessage::Drain);
             self.carry_out(at)?;
         }
         self.settle()?;

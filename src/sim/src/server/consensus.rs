@@ -2,13 +2,13 @@
 
 use corral_consensus::{BOOTSTRAP_INDEX, Micros};
 use corral_core::change::Outcome;
-use corral_core::coordinator::Flow;
 use corral_core::ids::{Millis, SessionId, WallMillis};
 use corral_core::peer::PeerMessage;
-use corral_engine::{Answer, CorruptState, Effect, Ended, Event, Finding, Now, ToLog, ToShards, Turned};
+use corral_core::shard::{Flow, SessionActivity, ShardMessage};
+use corral_engine::{CorruptState, Effect, Ended, Event, Finding, Now, PeerEvent, ToLog, ToPeers, Turned};
 use corral_peer::{Frame, Kind};
 
-use super::{Inner, Server, ToShard};
+use super::{Inner, Server};
 use crate::check::Checkers;
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
@@ -84,24 +84,28 @@ impl World {
     /// What is in the mailbox, as it was sent or as a bug makes it.
     fn receive(&mut self, mut event: Event) -> Checked {
         let unproven = match &event {
-            Event::Requests { proposals, .. } => self.check.unproven(proposals),
-            Event::Frame { frame, .. } if frame.kind == Kind::Forward => match PeerMessage::decode(&frame.payload) {
-                // The first message of a stream may move every deadline.
-                Ok(PeerMessage::Forward(forward)) if forward.sequence > 0 => self.check.unproven(&forward.proposals),
-                _ => Vec::new(),
-            },
+            Event::Requests(_, requests) => self.check.unproven(&requests.proposals),
+            Event::Peer(_, PeerEvent::Frame { frame, .. }) if frame.kind == Kind::Forward => {
+                match PeerMessage::decode(&frame.payload) {
+                    // The first message of a stream may move every deadline.
+                    Ok(PeerMessage::Forward(forward)) if forward.sequence > 0 => {
+                        self.check.unproven(&forward.proposals)
+                    }
+                    _ => Vec::new(),
+                }
+            }
             _ => Vec::new(),
         };
         let before = self.dues(&unproven);
-        if let Event::Requests { shard, syncs, .. } = &mut event {
-            if self.options.bug == Some(Bug::StaleSync) && !syncs.is_empty() {
-                let (at, stale) = (usize::from(shard.0), ToShard::Answered(Answer::Synced, std::mem::take(syncs)));
+        if let Event::Requests(shard, requests) = &mut event {
+            if self.options.bug == Some(Bug::StaleSync) && !requests.syncs.is_empty() {
+                let (at, stale) = (usize::from(shard.0), ShardMessage::Synced(std::mem::take(&mut requests.syncs)));
                 self.mail(Channel::ConsensusToShard(at), Inner::ToShard(at, stale));
             }
             if self.options.bug == Some(Bug::HearAnybody) {
-                let (now, shard, upto) = (self.clock(), *shard, Default::default());
+                let (now, upto) = (self.clock(), Default::default());
                 let sessions = unproven.iter().map(|session| (*session, now)).collect();
-                self.tell_engine(Event::SessionActivity { shard, upto, sessions })?;
+                self.tell_engine(Event::SessionActivity(*shard, SessionActivity { upto, sessions }))?;
             }
         }
         self.tell_engine(event)?;
@@ -193,12 +197,12 @@ impl World {
     fn do_one(&mut self, effect: Effect) -> Checked {
         match effect {
             Effect::Shards(message) => self.tell_shards(&message),
-            Effect::Shard { shard, answer, conns } => {
-                if answer == Answer::Refused {
+            Effect::Shard(shard, message) => {
+                if let ShardMessage::Refused(conns) = &message {
                     self.counts.refused += conns.len() as u64;
                 }
                 let shard = usize::from(shard.0);
-                self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, ToShard::Answered(answer, conns)));
+                self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message));
             }
             Effect::Log(message) => {
                 if let ToLog::Append(append) = &message {
@@ -222,7 +226,7 @@ impl World {
                     return self.replace_log(index);
                 }
             }
-            Effect::Replaced { .. } | Effect::Drop(_) | Effect::Flush => {}
+            Effect::Replaced { .. } | Effect::Drop(_) => {}
             Effect::Receive(receive) => self.mail(Channel::ConsensusToReceiver, Inner::ToReceiver(receive)),
             Effect::NoteStateCorrupt(reason) => {
                 if reason.is_some() {
@@ -231,21 +235,7 @@ impl World {
                 self.nodes[self.at].distrusted = reason;
             }
             Effect::Scrub => self.inside_after(0, Inner::Scrub),
-            Effect::Send { peer, stream, kind, payload, announces_snapshot } => {
-                return self.send_to_peer(peer, stream, Frame { kind, payload }, announces_snapshot);
-            }
-            Effect::Close { peer, .. } => {
-                let what = format!("server {} does not understand server {peer}", self.at + 1);
-                return Err(Violation::of("peers", what));
-            }
-            Effect::Connect(servers) => self.know(servers.iter().map(|server| server.id)),
-            // All data here are of the first generation.
-            Effect::Adopt(_) => {}
-            Effect::Moved(moved) => {
-                if moved.list.is_some() {
-                    self.nodes[self.at].remembered = moved.list;
-                }
-            }
+            Effect::Peers(command) => return self.tell_peers(command),
             Effect::End(Ended::Stopped) => self.stopped(),
             Effect::End(Ended::Damaged(reason)) => {
                 self.note(format_args!("server {} ends: {reason}", self.at + 1));
@@ -253,6 +243,27 @@ impl World {
             }
             Effect::End(Ended::NotABatch { index }) => {
                 return Err(Violation::of("recovery", format!("committed entry {index} is no batch")));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_peers(&mut self, command: ToPeers) -> Checked {
+        match command {
+            ToPeers::Send { peer, stream, kind, payload, announces_snapshot } => {
+                return self.send_to_peer(peer, stream, Frame { kind, payload }, announces_snapshot);
+            }
+            ToPeers::Close { peer, .. } => {
+                let what = format!("server {} does not understand server {peer}", self.at + 1);
+                return Err(Violation::of("peers", what));
+            }
+            ToPeers::Connect(servers) => self.know(servers.iter().map(|server| server.id)),
+            // All data here are of the first generation.
+            ToPeers::Adopt(_) | ToPeers::Flush => {}
+            ToPeers::Moved(moved) => {
+                if moved.list.is_some() {
+                    self.nodes[self.at].remembered = moved.list;
+                }
             }
         }
         Ok(())
@@ -268,9 +279,9 @@ impl World {
         self.crash(false)
     }
 
-    fn tell_shards(&mut self, message: &ToShards) {
+    fn tell_shards(&mut self, message: &ShardMessage) {
         match message {
-            ToShards::Batch(batch) => {
+            ShardMessage::Batch(batch) => {
                 for txn in &batch.txns {
                     let is_new_list =
                         matches!(&txn.outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)));
@@ -278,21 +289,20 @@ impl World {
                     self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
                 }
             }
-            ToShards::Flow(note) => {
+            ShardMessage::Flow(note) => {
                 self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
                 if let (Some(server), Flow::Pause | Flow::Resume) = (&mut self.nodes[self.at].server, note) {
                     server.flows = matches!(note, Flow::Resume);
                 }
             }
-            ToShards::Install(view, _) => {
+            ShardMessage::Install(view, _) => {
                 self.counts.installs += 1;
                 self.note(format_args!("the snapshot of {} is installed", view.zxid()));
             }
-            ToShards::Adopt(_) | ToShards::Swap(_) | ToShards::Growth(_) | ToShards::Drain => {}
+            _ => {}
         }
         for shard in 0..usize::from(self.options.shards) {
-            let message = ToShard::Engine(message.clone());
-            self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message));
+            self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message.clone()));
         }
     }
 }

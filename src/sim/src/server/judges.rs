@@ -5,7 +5,7 @@
 
 use corral_consensus::{AppendReply, Membership, NodeId, PeerBody, PeerMessage, Role};
 use corral_core::report::Obstacle;
-use corral_engine::Event;
+use corral_engine::{Event, PeerEvent};
 use corral_peer::{Frame, Kind};
 
 use super::Server;
@@ -137,7 +137,7 @@ impl World {
         let mut bytes = bytes::BytesMut::new();
         forged.encode(&mut bytes);
         let frame = Frame { kind: Kind::Raft, payload: bytes.freeze() };
-        self.consensus_message(Event::Frame { peer: message.to, stream, frame });
+        self.consensus_message(Event::Peer(message.to, PeerEvent::Frame { stream, frame }));
         true
     }
 }

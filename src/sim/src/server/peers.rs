@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use corral_consensus::NodeId;
 use corral_core::peer::PeerMessage;
-use corral_engine::Event;
+use corral_engine::{Event, PeerEvent};
 use corral_peer::{Frame, Kind};
 
 use super::Inner;
@@ -97,12 +97,11 @@ impl World {
         wire.number = stream;
         let before = wire.accepted.replace(stream);
         self.note(format_args!("server {} is linked to {} by {stream}", from + 1, to + 1));
-        self.tell(from, to, Event::ConnectedTo { peer: node_id(to), stream });
-        let peer = node_id(from);
+        self.tell(from, to, PeerEvent::ConnectedTo { stream });
         if let Some(stream) = before {
-            self.tell(to, from, Event::Lost { peer, stream, gone: false });
+            self.tell(to, from, PeerEvent::Lost { stream, gone: false });
         }
-        self.tell(to, from, Event::Accepted { peer, stream, incarnation });
+        self.tell(to, from, PeerEvent::Accepted { stream, incarnation });
         Ok(())
     }
 
@@ -121,7 +120,8 @@ impl World {
     }
 
     /// A link's thread tells the consensus actor of `at` something of `about`.
-    fn tell(&mut self, at: usize, about: usize, event: Event) {
+    fn tell(&mut self, at: usize, about: usize, event: PeerEvent) {
+        let event = Event::Peer(node_id(about), event);
         let before = std::mem::replace(&mut self.at, at);
         self.mail(Channel::LinksToConsensus(about), Inner::ToConsensus(event));
         self.at = before;
@@ -141,9 +141,9 @@ impl World {
         }
         self.counts.broken_wires += 1;
         self.note(format_args!("link {stream} from server {} to {} breaks", from + 1, to + 1));
-        self.tell(from, to, Event::DisconnectedFrom { peer: node_id(to), stream, gone: false });
+        self.tell(from, to, PeerEvent::DisconnectedFrom { stream, gone: false });
         if told {
-            self.tell(to, from, Event::Lost { peer: node_id(from), stream, gone: true });
+            self.tell(to, from, PeerEvent::Lost { stream, gone: true });
         }
         self.plan_dial(from, to);
         self.disturb(from, to);
@@ -238,7 +238,10 @@ impl World {
         if !wire.up || stream.is_some_and(|stream| stream != wire.number) {
             return match stream {
                 Some(_) => Ok(()),
-                None => self.tell_engine(Event::Undelivered { peer, announced_snapshot: announced }),
+                None => {
+                    let event = PeerEvent::Undelivered { announced_snapshot: announced };
+                    self.tell_engine(Event::Peer(peer, event))
+                }
             };
         }
         let number = wire.number;
@@ -279,7 +282,7 @@ impl World {
     fn frame_arrives(&mut self, from: usize, to: usize, frame: Frame) {
         let stream = self.wire(from, to).number;
         if self.nodes[to].server.is_some() {
-            self.tell(to, from, Event::Frame { peer: node_id(from), stream, frame });
+            self.tell(to, from, PeerEvent::Frame { stream, frame });
         }
     }
 }

@@ -6,23 +6,30 @@ use corral_core::change::{AppliedBatch, Change};
 use corral_core::command::{Batch, Command, CommandKind, Origin, Proposals};
 use corral_core::conn::Close;
 use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Millis, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Micros, Millis, ShardId, WallMillis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::session::SessionTable;
-use corral_core::shard::{Outputs, Shard, ShardConfig};
+use corral_core::shard::Flow;
+use corral_core::shard::{ClientEvent, Effects, NewClient, Shard, ShardConfig, ShardEvent, ShardMessage};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
 use corral_core::znode::{Acl, NodeStat, Znode};
 use corral_wire::frame::{append_frame, next_frame};
 use corral_wire::records::{ConnectRequest, GetChildrenRequest, ReplyHeader, RequestHeader};
 use corral_wire::{OpCode, Reader, Writer};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub struct Server {
     pub shard: Shard,
     pub machine: StateMachine,
-    pub out: Outputs,
+    /// Effects so far, but for the next two.
+    pub out: Effects,
+    pub proposals: VecDeque<Proposals>,
+    syncs: Vec<ConnId>,
     pub now: Millis,
+    /// What another shard of the server has applied.
+    pub applied: Zxid,
     /// Of every batch.
     pub features: u32,
     next_zxid: u64,
@@ -43,15 +50,17 @@ impl Server {
         Self::with_config(config, View::empty(7))
     }
 
-    fn with_config(config: ShardConfig, view: View) -> Self {
+    pub fn with_config(config: ShardConfig, view: View) -> Self {
         let machine = StateMachine::new(view.clone(), SessionTable::default());
         let shard = Shard::new(config, view, 0, Millis(0));
-        Self { shard, machine, out: Outputs::default(), now: Millis(0), features: 1, next_zxid: 0x1_0000_0001 }
+        let (out, proposals, syncs) = Default::default();
+        let (now, applied) = (Millis(0), Zxid(0));
+        Self { shard, machine, out, proposals, syncs, now, applied, features: 1, next_zxid: 0x1_0000_0001 }
     }
 
     /// A connection with a session.
     pub fn client(&mut self) -> ConnId {
-        let id = self.shard.accepted(self.now, "127.0.0.1:9".parse().expect("an address"), [7; 16]);
+        let id = self.accept();
         let bytes = framed(|writer| {
             ConnectRequest {
                 protocol_version: 0,
@@ -69,16 +78,94 @@ impl Server {
         id
     }
 
+    /// A connection that has sent nothing.
+    pub fn accept(&mut self) -> ConnId {
+        let client = NewClient::new("127.0.0.1:9".parse().expect("an address"), [7; 16]);
+        self.shard.accept(self.clock(), client).expect("it does not drain")
+    }
+
+    fn clock(&self) -> Micros {
+        Micros::of(self.now)
+    }
+
     pub fn send(&mut self, id: ConnId, bytes: &[u8]) {
-        self.shard.received(self.now, id, bytes, &mut self.out);
+        self.client_event(id, ClientEvent::Received { bytes, applied: self.applied });
+    }
+
+    fn client_event(&mut self, id: ConnId, event: ClientEvent<'_>) {
+        self.handle(ShardEvent::Client(id, event));
+    }
+
+    pub fn sent(&mut self, id: ConnId, count: usize) {
+        self.client_event(id, ClientEvent::Sent(count));
+    }
+
+    pub fn hang_up(&mut self, id: ConnId) {
+        self.client_event(id, ClientEvent::Failed);
+    }
+
+    pub fn end_input(&mut self, id: ConnId) {
+        self.client_event(id, ClientEvent::InputEnded);
+    }
+
+    pub fn event(&mut self, message: ShardMessage) {
+        self.handle(ShardEvent::Message(message));
+    }
+
+    pub fn tick(&mut self) {
+        self.handle(ShardEvent::Tick);
+    }
+
+    fn handle(&mut self, event: ShardEvent<'_>) {
+        self.shard.handle(self.clock(), event);
+        self.collect();
+    }
+
+    pub fn turn(&mut self) {
+        self.shard.turn(self.clock());
+        self.collect();
+    }
+
+    fn collect(&mut self) {
+        let mut new = Effects::default();
+        self.shard.take_effects(&mut new);
+        for mut requests in new.requests {
+            self.syncs.append(&mut requests.syncs);
+            self.proposals.extend(Some(requests.proposals).filter(|some| !some.commands.is_empty()));
+        }
+        self.out.dirty.append(&mut new.dirty);
+        self.out.resumed.append(&mut new.resumed);
+        self.out.closed.append(&mut new.closed);
+        self.out.garbage.append(&mut new.garbage);
+        self.out.audited.append(&mut new.audited);
+        self.out.activity = new.activity.or(self.out.activity.take());
+    }
+
+    /// Connections whose sync, or barrier, is to be sent to the leader.
+    pub fn take_syncs(&mut self) -> Vec<ConnId> {
+        self.end_turn();
+        std::mem::take(&mut self.syncs)
+    }
+
+    fn end_turn(&mut self) {
+        if self.shard.needs_turn() {
+            self.turn();
+        }
+    }
+
+    pub fn flow(&mut self, flow: Flow) {
+        self.event(ShardMessage::Flow(flow));
     }
 
     pub fn release(&mut self) {
-        self.shard.resume_proposals(self.now, &mut self.out);
+        self.flow(Flow::Resume);
     }
 
     pub fn take(&mut self) -> Option<Proposals> {
-        self.shard.take_proposals()
+        if self.proposals.is_empty() {
+            self.end_turn();
+        }
+        self.proposals.pop_front()
     }
 
     pub fn commit(&mut self) {
@@ -89,7 +176,21 @@ impl Server {
 
     pub fn commit_these(&mut self, proposals: Proposals) {
         let applied = self.evaluate(proposals);
-        self.shard.apply(self.now, &applied, &mut self.out);
+        self.apply(applied);
+    }
+
+    pub fn apply(&mut self, batch: AppliedBatch) {
+        self.apply_in_turns(batch, |_| {});
+    }
+
+    /// Applies a batch, and calls `ended` at the end of each turn that this takes.
+    pub fn apply_in_turns(&mut self, batch: AppliedBatch, mut ended: impl FnMut(&mut Server)) {
+        self.event(ShardMessage::Batch(Arc::new(batch)));
+        ended(self);
+        while self.shard.is_applying() {
+            self.turn();
+            ended(self);
+        }
     }
 
     /// What the state machine makes of proposals; the shard does not have it yet.
@@ -116,7 +217,7 @@ impl Server {
             if unsent.is_empty() {
                 break;
             }
-            self.shard.sent(self.now, id, unsent.len(), &mut self.out);
+            self.sent(id, unsent.len());
             bytes.extend(unsent);
         }
         let mut frames = Vec::new();
@@ -238,8 +339,8 @@ pub fn delete(xid: i32, path: &str) -> Vec<u8> {
 /// Goes on until nothing is left; gives the number of turns.
 pub fn walk(server: &mut Server) -> usize {
     let mut turns = 0;
-    while server.shard.is_walking() {
-        server.shard.walk_on(server.now, &mut server.out);
+    while server.shard.needs_turn() {
+        server.turn();
         turns += 1;
     }
     turns

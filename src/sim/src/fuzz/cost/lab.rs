@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use corral_core::change::{OpResult, Outcome};
 use corral_core::evaluate::{StateMachine, features};
-use corral_core::ids::{ConnId, Millis, ShardId};
+use corral_core::ids::{ConnId, Millis, ShardId, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::sequencer::Sequencer;
-use corral_core::shard::{Outputs, Shard};
+use corral_core::shard::{Requests, SessionActivity, ShardMessage};
 use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::view::View;
 use corral_wire::records::ConnectResponse;
@@ -22,6 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::attack::{self, Call, Step, Tree};
 use crate::fuzz::{actors, memory};
 use crate::request::connect;
+use crate::shard_driver::{ShardDriver, ShardEffect};
 
 const FEATURES: u32 = features::EXTENDED_TYPES | features::SASL_ACLS | features::X509_ACLS | features::KEEPER;
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -82,14 +83,14 @@ struct Client {
 
 pub(super) struct Lab {
     now: Millis,
-    shard: Shard,
-    out: Outputs,
+    shard: ShardDriver,
     sequencer: Sequencer,
     clients: Vec<Client>,
     /// Which client has a connection.
     at: BTreeMap<ConnId, usize>,
     accepted: u64,
-    syncs: Vec<ConnId>,
+    /// Requests that have not reached the leader.
+    requests: Vec<Requests>,
     index: u64,
     bill: Bill,
     held_before: i64,
@@ -105,13 +106,12 @@ impl Lab {
         let config = actors::shard_config(0, ShardLimits::default());
         let mut lab = Lab {
             now: Millis(0),
-            shard: Shard::new(config, View::new(Arc::clone(snapshot)), 0, Millis(0)),
-            out: Outputs::default(),
+            shard: ShardDriver::new(config, View::new(Arc::clone(snapshot)), 0, Millis(0)),
             sequencer: actors::sequencer(FEATURES, BATCH_BYTES_MAX, machine),
             clients: vec![Client::default(); 2],
             at: BTreeMap::new(),
             accepted: 0,
-            syncs: Vec::new(),
+            requests: Vec::new(),
             index: 0,
             bill: Bill::default(),
             held_before: 0,
@@ -211,14 +211,14 @@ impl Lab {
         }
         self.by = client;
         self.bill.bytes += frame.len() as u64;
-        self.turn(Core::Shard, |lab| lab.shard.received(lab.now, conn, frame, &mut lab.out));
+        self.turn(Core::Shard, |lab| lab.shard.receive(lab.now, conn, frame, Zxid(0)));
         self.carry_out();
     }
 
     fn connect(&mut self, client: usize, session: Option<(i64, [u8; 16])>) {
         self.accepted += 1;
         let (peer, entropy) = actors::client(self.accepted);
-        let conn = self.turn(Core::Shard, |lab| lab.shard.accepted(lab.now, peer, entropy));
+        let conn = self.turn(Core::Shard, |lab| lab.shard.accept(lab.now, peer, entropy)).expect("it does not drain");
         self.clients[client] = Client { conn: Some(conn), ..Client::default() };
         self.at.insert(conn, client);
         self.send(client, &connect(session.unwrap_or_default(), 0, 40_000, Some(false)));
@@ -233,12 +233,9 @@ impl Lab {
 
     fn pass(&mut self, ms: u64) {
         self.now = self.now.plus(ms);
-        let (upto, heard) = self.turn(Core::Shard, |lab| lab.shard.tick(lab.now, &mut lab.out));
+        self.turn(Core::Shard, |lab| lab.shard.tick(lab.now));
         self.carry_out();
-        self.turn(Core::Consensus, |lab| {
-            lab.sequencer.heard(ShardId(0), upto, &heard);
-            lab.sequencer.tick(lab.now, actors::wall(lab.now));
-        });
+        self.turn(Core::Consensus, |lab| lab.sequencer.tick(lab.now, actors::wall(lab.now)));
         self.settle();
     }
 
@@ -246,11 +243,11 @@ impl Lab {
     fn snapshot(&mut self) {
         let held = memory::held();
         let frozen = self.sequencer.freeze(self.now, Vec::new());
-        self.shard.adopt_frozen(Arc::clone(&frozen.delta), &mut self.out);
+        self.shard.take(self.now, ShardMessage::Adopt(Arc::clone(&frozen.delta)));
         let sessions = frozen.sessions.to_snapshot();
         let snapshot = merge_in_memory(&frozen.snapshot, &frozen.delta, 0, sessions, Vec::new());
         let snapshot = Arc::new(snapshot.unwrap_or_else(|_| panic!("the state cannot be written as a snapshot")));
-        self.shard.swap_snapshot(Arc::clone(&snapshot), &mut self.out);
+        self.shard.take(self.now, ShardMessage::Swap(Arc::clone(&snapshot)));
         self.sequencer.snapshot_ready(snapshot);
         self.carry_out();
         self.held_before += memory::held() - held;
@@ -258,27 +255,33 @@ impl Lab {
 
     fn carry_out(&mut self) {
         loop {
-            while self.shard.is_walking() {
-                self.turn(Core::Shard, |lab| lab.shard.walk_on(lab.now, &mut lab.out));
-            }
-            let out = std::mem::take(&mut self.out);
-            if out.is_empty() {
-                return;
-            }
-            self.syncs.extend(out.syncs);
-            for (conn, _) in out.closed {
-                if let Some(client) = self.at.remove(&conn) {
-                    self.clients[client].conn.take_if(|of| *of == conn);
+            while let Some(effect) = self.shard.next_effect() {
+                match effect {
+                    ShardEffect::Requests(requests) => self.requests.push(requests),
+                    ShardEffect::Closed(conn, _) => {
+                        if let Some(client) = self.at.remove(&conn) {
+                            self.clients[client].conn.take_if(|of| *of == conn);
+                        }
+                    }
+                    ShardEffect::Dirty(conn) => self.read(conn),
+                    ShardEffect::Activity(SessionActivity { upto, sessions }) => {
+                        self.turn(Core::Consensus, |lab| lab.sequencer.heard(ShardId(0), upto, &sessions));
+                    }
+                    ShardEffect::Question(_)
+                    | ShardEffect::Resumed(_)
+                    | ShardEffect::Applied
+                    | ShardEffect::Drained => {}
                 }
             }
-            for conn in out.dirty {
-                self.take(conn);
+            if !self.shard.needs_turn() {
+                return;
             }
+            self.turn(Core::Shard, |lab| lab.shard.turn(lab.now));
         }
     }
 
     /// A client reads all there is, unless it has stopped reading.
-    fn take(&mut self, conn: ConnId) {
+    fn read(&mut self, conn: ConnId) {
         let unsent = self.shard.unsent_bytes(conn) as u64;
         let Some(at) = self.at.get(&conn).copied().filter(|at| self.clients[*at].conn == Some(conn)) else { return };
         if self.clients[at].stopped_reading || unsent == 0 {
@@ -298,7 +301,7 @@ impl Lab {
             if count == 0 {
                 return;
             }
-            self.turn(Core::Shard, |lab| lab.shard.sent(lab.now, conn, count, &mut lab.out));
+            self.turn(Core::Shard, |lab| lab.shard.send(lab.now, conn, count));
         }
     }
 
@@ -314,9 +317,11 @@ impl Lab {
 
     fn commit(&mut self) -> bool {
         let mut some = false;
-        while let Some(proposals) = self.shard.take_proposals() {
+        let mut synced = Vec::new();
+        for Requests { proposals, syncs } in std::mem::take(&mut self.requests) {
             some = true;
             self.turn(Core::Consensus, |lab| lab.sequencer.enqueue(lab.now, proposals));
+            synced.extend(syncs);
         }
         while let Some(batch) = self.sequencer.next_batch(actors::wall(self.now)) {
             some = true;
@@ -329,15 +334,12 @@ impl Lab {
                 lab.sequencer.commit(lab.now, lab.index, 1, &payload, false).expect("an entry of our own")
             });
             self.bill.failed += applied.txns.iter().filter(|txn| has_failed(&txn.outcome)).count() as u64;
-            let mut next = 0;
-            while next < applied.txns.len() {
-                next = self.turn(Core::Shard, |lab| lab.shard.apply_some(lab.now, &applied, next, &mut lab.out));
-                self.carry_out();
-            }
+            let batch = ShardMessage::Batch(Arc::new(applied));
+            self.turn(Core::Shard, |lab| lab.shard.take(lab.now, batch));
+            self.carry_out();
         }
-        for conn in std::mem::take(&mut self.syncs) {
-            some = true;
-            self.turn(Core::Shard, |lab| lab.shard.synced(lab.now, conn, &mut lab.out));
+        for conn in synced {
+            self.turn(Core::Shard, |lab| lab.shard.take(lab.now, ShardMessage::Synced(vec![conn])));
             self.carry_out();
         }
         some

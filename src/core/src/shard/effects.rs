@@ -1,0 +1,119 @@
+//! Effects: what a shard asks of its driver.
+
+use super::slow::SlowRequests;
+use crate::audit::Record;
+use crate::command::Proposals;
+use crate::conn::Close;
+use crate::delta::Delta;
+use crate::evaluate::StateMachine;
+use crate::ids::{ConnId, Micros, Millis, SessionId};
+use crate::session::Ephemerals;
+use crate::snapshot::Snapshot;
+use crate::view::View;
+use crate::watch::WatchTable;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use corral_wire::OpCode;
+use corral_wire::fourletter::FourLetter;
+
+/// What a shard asks of its driver since [`Shard::take_effects`](super::Shard::take_effects) was called last. Each list is in the order
+/// in which its entries came. The driver carries out all of them, and empties the lists.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Connections with bytes to be sent, see [`Shard::unsent`](super::Shard::unsent).
+    pub dirty: Vec<ConnId>,
+    /// Connections whose sockets are read again, see [`Shard::is_stalled`](super::Shard::is_stalled).
+    pub resumed: Vec<ConnId>,
+    /// Connections that have ended, and why: their sockets are closed. A connection does not stand in a list after this one.
+    pub closed: Vec<(ConnId, Close)>,
+    /// Requests for the leader, which the consensus actor is given in this order. A turn has several if its proposals have too many bytes
+    /// for one.
+    pub requests: Vec<Requests>,
+    /// Four-letter commands that others answer too. Each is answered by a [`ShardMessage::FourLetterAnswered`](super::ShardMessage).
+    pub questions: Vec<Question>,
+    /// To be dropped on another thread.
+    pub garbage: Vec<Garbage>,
+    /// How many batches were applied to their ends.
+    pub applied: usize,
+    /// The sessions that were active since the last tick. Each tick has one, for the consensus actor.
+    pub activity: Option<SessionActivity>,
+    /// For the audit log, if [`ShardConfig::audit`](super::ShardConfig::audit) says so: the writes of this shard's clients that came to
+    /// their end. On the first shard also the ephemerals of all sessions that ended.
+    pub audited: Vec<Record>,
+    /// Requests that were answered, to be timed. After [`ANSWERED_MAX`](crate::limits::ANSWERED_MAX) of them no more are added.
+    pub answered: Vec<Answer>,
+    /// Requests that took [`ShardConfig::slow_request_ms`](super::ShardConfig::slow_request_ms) or longer.
+    pub slow: SlowRequests,
+    /// The last connection has ended after [`ShardMessage::Drain`](super::ShardMessage). Given once.
+    pub drained: bool,
+}
+
+impl Effects {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.dirty.is_empty()
+            && self.resumed.is_empty()
+            && self.closed.is_empty()
+            && self.requests.is_empty()
+            && self.questions.is_empty()
+            && self.garbage.is_empty()
+            && self.applied == 0
+            && self.activity.is_none()
+            && self.audited.is_empty()
+            && self.answered.is_empty()
+            && self.slow.is_empty()
+            && !self.drained
+    }
+}
+
+/// Requests of a shard for the leader.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// Commands to be written, in the order in which clients sent them.
+    pub proposals: Proposals,
+    /// Connections whose `sync`, or whose read that must be linearizable, waits for the leader. Each is answered by a
+    /// [`ShardMessage::Synced`](super::ShardMessage) or [`ShardMessage::SyncRefused`](super::ShardMessage) behind these proposals.
+    pub syncs: Vec<ConnId>,
+}
+
+/// A report of the sessions that were active.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionActivity {
+    /// The time up to which the report is complete.
+    pub upto: Millis,
+    /// Sessions that were active since the last report, each with its time.
+    pub sessions: Vec<(SessionId, Millis)>,
+}
+
+/// Structures that are dropped on another thread: to free a million entries takes long.
+#[derive(Debug)]
+pub enum Garbage {
+    Delta(Delta),
+    Frozen(Arc<Delta>),
+    Snapshot(Arc<Snapshot>),
+    View(Box<View>),
+    Ephemerals(Ephemerals),
+    Watches(Box<WatchTable>),
+    State(Box<StateMachine>),
+    /// Of a former leader, never ordered.
+    Unordered(VecDeque<Proposals>),
+}
+
+/// A connection that waits for the answer to a four-letter command.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    pub conn: ConnId,
+    pub command: FourLetter,
+    /// The number behind the word; 0 for all but `stmk`.
+    pub argument: i64,
+}
+
+/// A request that was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    pub op: OpCode,
+    /// When it was received.
+    pub at: Micros,
+}
