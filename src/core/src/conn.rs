@@ -2,6 +2,7 @@
 //!
 //! Lives on one shard for its whole life. An idle connection owns no buffer.
 
+mod held;
 mod input;
 mod output;
 mod slots;
@@ -19,18 +20,14 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::mem;
 use core::net::{IpAddr, SocketAddr};
 use corral_wire::fourletter::FourLetter;
 use corral_wire::op::OpCode;
+pub(crate) use held::Held;
 pub(crate) use input::Input;
-pub(crate) use output::BufferPool;
 pub(crate) use output::SHARED_BYTES;
-use output::{CHUNK_BYTES, Chunk, Chunks};
+pub(crate) use output::{BufferPool, Output};
 pub(crate) use slots::Conns;
-
-/// Bytes that were sent and may lie in front of those that were not.
-const SENT_KEPT_MAX: usize = 64 * 1024;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,6 +225,31 @@ impl Long {
     }
 }
 
+/// The queues of its shard in which a connection stands, each once.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "it may stand in several")]
+pub(crate) struct Waits {
+    /// For memory.
+    pub(crate) memory: bool,
+    /// Its next request is a costly write.
+    pub(crate) costly: bool,
+    /// Its next requests wait until others have had their turns.
+    pub(crate) turn: bool,
+    /// Enough commands of its shard are in flight.
+    pub(crate) in_flight: bool,
+    /// Its next read waits for a newer view.
+    pub(crate) view: bool,
+}
+
+/// The lists of active connections of its shard in which a connection stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ActivityMarks {
+    /// Active since the last report.
+    pub(crate) noted: bool,
+    /// Idle if it is not active again.
+    pub(crate) cooling: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
@@ -242,51 +264,29 @@ pub(crate) struct Conn {
     pub(crate) opened: Millis,
     /// Whether it uses TLS.
     pub(crate) is_secured: bool,
-    pub(crate) heard: Millis,
-    /// Already on the list of those heard from since the last report.
-    pub(crate) heard_noted: bool,
-    /// On the shard's list of those that are idle if they are not heard from again.
-    pub(crate) cooling: bool,
+    /// Last.
+    pub(crate) active_at: Millis,
+    pub(crate) activity: ActivityMarks,
     pub(crate) identities: Arc<Vec<Identity>>,
     /// The turn, and the place in its table of identities, of this connection's latest proposal.
     pub(crate) identity_turn: u64,
     pub(crate) identity_place: u32,
     pub(crate) input: Input,
-    /// What is appended to.
-    pub(crate) output: Vec<u8>,
-    /// Full chunks that are sent before it.
-    earlier: Option<Box<Chunks>>,
-    /// How much of the first chunk, or of `output` if there is none, the socket has taken.
-    pub(crate) sent: usize,
-    /// How much of what this connection holds the shard's sum holds.
-    pub(crate) summed: usize,
-    /// Since when it holds more than little, see [`Conn::held_ms`], and the bytes that it has taken, or sent, since.
-    held_since: u32,
-    pub(crate) took: u32,
+    pub(crate) output: Output,
+    pub(crate) held: Held,
     pub(crate) pending: VecDeque<Pending>,
     /// How many of `pending` are proposed and will be answered by a committed batch.
     pub(crate) proposed: u32,
     pub(crate) queued_bytes: u32,
-    /// The number of the latest transaction of whose events it was told one, see [`Telling`](crate::notify::Telling).
+    /// The number of the latest transaction of which it was told an event.
     pub(crate) told: u32,
-    /// Waits for memory.
-    pub(crate) wanting: bool,
-    /// Its next request is a costly write that waits for others of its shard.
-    pub(crate) queued: bool,
-    /// Its next requests wait until others have had their turns.
-    pub(crate) again: bool,
-    /// On the shard's list of those that wait because too much of the shard is in flight.
-    pub(crate) held_back: bool,
-    /// On the shard's list of those whose next read waits for the view.
-    pub(crate) behind: bool,
+    pub(crate) waits: Waits,
     /// Nothing more is taken before the answer to a sync, a walk or a reconfig, or ever after a closeSession.
     pub(crate) blocked: bool,
     /// Not to be read from until what holds it back has gone.
     pub(crate) stalled: bool,
     /// The client sends no more: when nothing is owed to it any more, the connection ends.
     pub(crate) mute: bool,
-    /// The driver knows that there is something to send.
-    pub(crate) announced: bool,
     /// The four-letter command this connection waits for an answer to.
     pub(crate) command: Option<FourLetter>,
     pub(crate) counters: ConnCounters,
@@ -313,32 +313,22 @@ impl Conn {
             read_only: false,
             opened: now,
             is_secured: false,
-            heard: now,
-            heard_noted: false,
-            cooling: false,
+            active_at: now,
+            activity: ActivityMarks::default(),
             identities,
             identity_turn: 0,
             identity_place: 0,
             input: Input::default(),
-            output: Vec::new(),
-            earlier: None,
-            sent: 0,
-            summed: 0,
-            held_since: 0,
-            took: 0,
+            output: Output::default(),
+            held: Held::default(),
             pending: VecDeque::new(),
             proposed: 0,
             queued_bytes: 0,
             told: 0,
-            wanting: false,
-            queued: false,
-            again: false,
-            held_back: false,
-            behind: false,
+            waits: Waits::default(),
             blocked: false,
             stalled: false,
             mute: false,
-            announced: false,
             command: None,
             counters: ConnCounters::default(),
         }
@@ -352,20 +342,6 @@ impl Conn {
         self.input.capacity() == 0 && self.pending.capacity() == 0
     }
 
-    /// Begins to hold more than little, holds it still, or holds it no more.
-    pub(crate) fn note_held(&mut self, now: Millis, much: bool) {
-        if !much {
-            (self.held_since, self.took) = (0, 0);
-        } else if self.held_since == 0 {
-            self.held_since = low_half(now.0).max(1);
-        }
-    }
-
-    /// For how long it has held more than little.
-    pub(crate) fn held_ms(&self, now: Millis) -> u64 {
-        if self.held_since == 0 { 0 } else { u64::from(low_half(now.0).wrapping_sub(self.held_since)) }
-    }
-
     /// The list of children that is being written for it.
     pub(crate) fn list_under_way(&mut self) -> Option<&mut GradualList> {
         match self.pending.front_mut() {
@@ -377,18 +353,12 @@ impl Conn {
         }
     }
 
-    /// The client took, or sent, so many bytes.
-    pub(crate) fn note_moved(&mut self, count: usize) {
-        self.took = self.took.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-    }
-
     /// Bytes of memory that it holds. What one look into its socket brought of a request that waits for memory is not
     /// counted: those who wait must not keep each other waiting.
     #[inline]
     pub(crate) fn holds(&self) -> usize {
         let mut bytes = self.output.capacity() + self.queued_bytes as usize;
-        bytes += self.earlier.as_ref().map_or(0, |earlier| earlier.capacity);
-        if !(self.wanting && self.missing() > 0) {
+        if !(self.waits.memory && self.missing() > 0) {
             bytes += self.input.capacity();
         }
         if self.blocked {
@@ -396,7 +366,7 @@ impl Conn {
             let last = self.pending.back().filter(|_| self.pending.len() > 1);
             bytes += [self.pending.front(), last].into_iter().flatten().map(Pending::bytes).sum::<usize>();
         }
-        if self.command.is_some_and(is_long) && self.output.is_empty() {
+        if self.command.is_some_and(is_long) && self.unsent() == 0 {
             bytes += FOUR_LETTER_BYTES_MAX;
         }
         bytes
@@ -413,71 +383,7 @@ impl Conn {
 
     #[inline]
     pub(crate) fn unsent(&self) -> usize {
-        self.earlier.as_ref().map_or(0, |earlier| earlier.bytes) + self.output.len() - self.sent
-    }
-
-    /// The first of the bytes that are to be sent: a chunk's, or all.
-    pub(crate) fn front(&self) -> &[u8] {
-        let first = self.earlier.as_ref().and_then(|earlier| earlier.list.front());
-        &first.map_or(&*self.output, |chunk| chunk)[self.sent..]
-    }
-
-    /// So many bytes of the front were sent. A chunk is dropped when it was sent, and of the output what was sent once
-    /// it outweighs the rest: a client that always has more to take must not make the server keep what it has taken.
-    pub(crate) fn forget_sent(&mut self, count: usize) {
-        assert!(count <= self.front().len(), "no more was sent than there was");
-        self.sent += count;
-        if let Some(earlier) = &mut self.earlier {
-            if earlier.list.front().is_some_and(|first| first.len() == self.sent) {
-                earlier.drop_first();
-                self.sent = 0;
-            }
-            if earlier.list.is_empty() {
-                self.earlier = None;
-            }
-        } else if self.sent >= SENT_KEPT_MAX && self.sent >= self.unsent() {
-            self.output.drain(..self.sent);
-            self.sent = 0;
-        }
-    }
-
-    /// A large output becomes a chunk: what comes behind it must not make it grow, which copies it.
-    pub(crate) fn begin_chunk(&mut self) {
-        if self.output.len() >= CHUNK_BYTES {
-            self.earlier.get_or_insert_default().push(Chunk::Own(mem::take(&mut self.output)));
-        }
-    }
-
-    /// Puts bytes behind what is unsent. Many are not copied.
-    pub(crate) fn append_whole(&mut self, bytes: Vec<u8>) {
-        self.begin_chunk();
-        if bytes.len() < CHUNK_BYTES {
-            self.output.extend_from_slice(&bytes);
-        } else {
-            self.earlier.get_or_insert_default().push(Chunk::Own(mem::take(&mut self.output)));
-            self.output = bytes;
-        }
-    }
-
-    /// Puts bytes behind what is unsent that other connections are sent as well.
-    pub(crate) fn append_shared(&mut self, bytes: &Arc<[u8]>) {
-        let earlier = self.earlier.get_or_insert_default();
-        earlier.push(Chunk::Own(mem::take(&mut self.output)));
-        earlier.push(Chunk::Shared(Arc::clone(bytes)));
-    }
-
-    /// What is unsent now may wait, although it is much: it is one read's reply, and the tree's size is no fault of its
-    /// reader.
-    pub(crate) fn allow_unsent(&mut self) {
-        let unsent = self.unsent();
-        let earlier = self.earlier.get_or_insert_default();
-        earlier.push(Chunk::Own(mem::take(&mut self.output)));
-        earlier.allowance = unsent;
-    }
-
-    /// Bytes that may be unsent beyond what may otherwise be.
-    pub(crate) fn allowance(&self) -> usize {
-        self.earlier.as_ref().map_or(0, |earlier| earlier.allowance)
+        self.output.unsent()
     }
 
     pub(crate) const fn is_greeting(&self) -> bool {
@@ -501,11 +407,6 @@ impl Conn {
             (self.pending, self.queued_bytes, self.input) = Default::default();
         }
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "times are compared within weeks")]
-const fn low_half(ms: u64) -> u32 {
-    ms as u32
 }
 
 /// The identities that come with an address, shared by the latest connections from it.

@@ -15,13 +15,19 @@
 //! shards end the connections that wait for it. So of one connection's writes a prefix is ordered, and none is ordered
 //! twice.
 
+mod activity;
 mod bootstrap;
 mod clock;
 mod digests;
 mod ensemble;
+mod intakes;
+mod links;
+mod shard_flow;
+mod silence;
 
 pub use bootstrap::{Awaited, Founders};
 pub use digests::{DIGEST_POINT_ENTRIES, DIGEST_REPORT_MS, Divergence};
+pub use links::{PeerSend, Sender};
 
 use crate::change::{AppliedBatch, AppliedTxn, Outcome};
 use crate::command::{Command, CommandKind, Proposals};
@@ -75,26 +81,6 @@ impl Back {
             _ => self.done += 1,
         }
     }
-}
-
-/// Where a message came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sender {
-    pub peer: u8,
-    /// Its start, as it said when the connection began.
-    pub incarnation: u64,
-    /// Which connection from it: one that began later has a larger number.
-    pub connection: u64,
-}
-
-/// A message for a connection. Should it not fit the connection's queue, or the connection be another one by now, the
-/// connection has broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerSend {
-    pub peer: u8,
-    /// As [`Coordinator::peer_connected`] named it.
-    pub connection: u64,
-    pub message: PeerMessage,
 }
 
 /// See the module.

@@ -23,7 +23,6 @@ pub mod ids;
 mod kids;
 pub mod limits;
 pub mod load;
-mod notify;
 pub mod path;
 pub mod peer;
 pub mod rate;

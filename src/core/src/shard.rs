@@ -26,60 +26,64 @@
 //!
 //! Bytes of a client may be arbitrary: they are answered, or they end the connection.
 
-mod barriers;
+mod activity;
 mod config;
 mod delays;
 mod effects;
 mod events;
 mod flow;
+mod freshness;
 mod greeting;
+mod in_flight;
 mod input;
 mod leaderless;
+mod lists;
 mod long;
 mod memory;
 mod metered;
 mod outcomes;
 mod proposal_flow;
 mod requests;
+mod sasl_exchanges;
+mod sessions;
 mod shed;
 mod slow;
 mod warm;
+mod watch_events;
 
 use crate::acl;
-use crate::audit::Draft;
 use crate::change::AppliedBatch;
-use crate::command::{Proposals, Waiting};
 use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns};
-use crate::ids::{ConnId, Micros, Millis, SessionId, Zxid};
+use crate::ids::{ConnId, Micros, Millis, Zxid};
 use crate::load::{LoadMeter, Loads};
-use crate::notify::{Event, Telling};
+
 use crate::report::Statistics;
-use crate::session::Ephemerals;
 use crate::view::View;
 use crate::watch::WatchTable;
-use alloc::boxed::Box;
-use alloc::collections::{BinaryHeap, VecDeque};
+use activity::Activity;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use barriers::Barriers;
 pub use config::ShardConfig;
-use core::cmp::Reverse;
 use core::iter;
 use core::mem;
 use delays::Delay;
 pub use effects::{Answer, Effects, Garbage, Question, Requests, SessionActivity};
 use events::Mailbox;
 pub use events::{ClientEvent, Flow, NewClient, ShardEvent, ShardMessage};
-use flow::{Costly, InFlight};
+use flow::WriteQueues;
+use freshness::Freshness;
 use greeting::LongCommands;
-use hashbrown::HashMap;
-use input::Round;
-use memory::{SlowHolders, Wanting};
+use in_flight::InFlight;
+use lists::Lists;
+use memory::Memory;
 use metered::Metered;
 use proposal_flow::ProposalFlow;
+use sasl_exchanges::SaslExchanges;
+use sessions::Sessions;
 use shed::Shedding;
 pub use slow::{SlowRequest, SlowRequests};
-use xxhash_rust::xxh3::Xxh3DefaultBuilder;
+use watch_events::WatchEvents;
 
 /// See the module.
 pub struct Shard {
@@ -87,64 +91,22 @@ pub struct Shard {
     pub(crate) view: View,
     pub(crate) watches: WatchTable,
     pub(crate) conns: Conns,
-    sessions: HashMap<SessionId, ConnId, Xxh3DefaultBuilder>,
-    /// Ephemerals of the sessions that are here, of those that have any.
-    ephemerals: HashMap<SessionId, Ephemerals, Xxh3DefaultBuilder>,
-    /// Living sessions of the whole server, here or not.
-    pub(crate) sessions_alive: u64,
-    /// Proposed and not taken yet: the tail of what is in flight.
-    proposals: Waiting,
+    pub(crate) sessions: Sessions,
     flow: ProposalFlow,
-    /// Each proposed command that has not come back, oldest first.
-    in_flight: VecDeque<InFlight>,
-    pub(crate) in_flight_bytes: usize,
-    /// Bytes of the large requests among them.
-    large_bytes: usize,
-    costly: Costly,
-    /// Bytes that all connections hold.
-    held_bytes: usize,
-    /// Connections that wait for memory, oldest first.
-    wanting: VecDeque<Wanting>,
+    in_flight: InFlight,
+    writes: WriteQueues,
+    memory: Memory,
     long_commands: LongCommands,
-    /// When those who hold memory were last looked at.
-    looked_at: Millis,
-    slow_holders: Option<Box<SlowHolders>>,
-    /// A look at all connections that is under way.
-    round: Option<Round>,
-    /// Ticks since the last one began.
-    ticks: usize,
-    /// The first of these has its turn.
-    admitting: bool,
-    /// The first that waits for memory has waited so long that no others go past it.
-    keeps_order: bool,
     /// The next read is the first of a connection's turn: it may be costly.
     has_turn: bool,
     /// Work done in this turn, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
     pub(crate) spent: usize,
-    /// The transaction that is applied next, if telling its events takes several turns.
-    pub(crate) telling: Option<Box<Telling>>,
-    /// Counts the transactions with events; it stands on the connections that were told of the latest.
-    pub(crate) tellings: u32,
-    /// Connections whose list of children is being written.
-    lists: Vec<ConnId>,
-    /// Changes of the next transaction of which they have kept what was.
-    preserved: usize,
+    pub(crate) events: WatchEvents,
+    lists: Lists,
     /// Ended connections with watches.
     dropping: VecDeque<ConnId>,
-    /// Stalled because too much is in flight from this shard.
-    held_back: VecDeque<ConnId>,
-    /// Nothing more is read, and connections end when every answer under way has been sent.
-    draining: bool,
-    /// [`Effects::drained`] was given.
-    drained: bool,
-    /// The newest state that any client of this server may have seen: no read shows an older one.
-    pub(crate) floor: Zxid,
-    /// A read that comes while the view is there may be served at once: the floor, or out of reach if reads wait for a
-    /// barrier.
-    pub(crate) gate: Zxid,
-    barriers: HashMap<ConnId, Barriers, Xxh3DefaultBuilder>,
-    /// Connections whose next read waits until the view has come that far.
-    behind: BinaryHeap<Reverse<(Zxid, ConnId)>>,
+    draining: Draining,
+    pub(crate) freshness: Freshness,
     /// Connections whose long read goes on, or whose next requests, in turn.
     pub(crate) walking: VecDeque<ConnId>,
     /// What the next [`Shard::walk_on`] does first.
@@ -152,22 +114,10 @@ pub struct Shard {
     delay: Delay,
     mailbox: Mailbox,
     effects: Effects,
-    /// Connections whose sync waits for the end of the turn, each once in a row.
-    syncs: Vec<ConnId>,
-    /// Connections that wait for the end of a membership change.
-    underway: Vec<ConnId>,
-    /// Of them, what the audit log is to say.
-    audited_later: Vec<(ConnId, Box<Draft>)>,
-    heard: Vec<ConnId>,
-    /// Heard from before the last tick, each once: when they are still not heard from again, they are idle.
-    cooling: VecDeque<ConnId>,
-    /// Sessions heard from since the last report on connections that have ended.
-    heard_and_ended: Vec<(SessionId, Millis)>,
-    reported_at: Millis,
+    activity: Activity,
     buffers: BufferPool,
     addresses: AddressIdentities,
-    /// Connections that have begun a SASL exchange, each with the nonce that it was sent; no text after the exchange.
-    sasl: HashMap<ConnId, Box<str>, Xxh3DefaultBuilder>,
+    sasl: SaslExchanges,
     metered: Metered,
     /// See [`ShardEvent::Growth`].
     refuses_growth: bool,
@@ -175,10 +125,23 @@ pub struct Shard {
     loads: LoadMeter,
     /// The time of the call that is under way.
     clock: Micros,
-    /// Nonces made so far.
-    nonces: u64,
-    pub(crate) event: Event,
     pub(crate) statistics: Statistics,
+}
+
+/// Whether the server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Draining {
+    NotBegun,
+    /// Nothing more is read, and connections end when every answer under way has been sent.
+    Begun,
+    /// [`Effects::drained`] was given.
+    Done,
+}
+
+impl Draining {
+    const fn has_begun(self) -> bool {
+        !matches!(self, Self::NotBegun)
+    }
 }
 
 /// The verdict on a connection after some of its input: go on, or end it.
@@ -187,68 +150,41 @@ type Served = Result<(), Close>;
 impl Shard {
     /// A shard without connections, at the zxid of `view`.
     pub fn new(config: ShardConfig, view: View, sessions_alive: u64, now: Millis) -> Self {
-        let watches = WatchTable::of(&config.limits);
+        let (watches, memory) = (WatchTable::of(&config.limits), Memory::new(&config.limits, now));
         let seed = u64::from_le_bytes(*config.nonce_key.first_chunk().expect("it is longer"));
-        let gate = Zxid(if config.linearizable { u64::MAX } else { 0 });
+        let freshness = Freshness::new(config.linearizable);
         Self {
             config,
             view,
             watches,
             conns: Conns::default(),
-            sessions: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
-            ephemerals: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
-            sessions_alive,
-            proposals: Waiting::default(),
+            sessions: Sessions::new(sessions_alive),
             flow: ProposalFlow::default(),
-            in_flight: VecDeque::new(),
-            in_flight_bytes: 0,
-            large_bytes: 0,
-            costly: Costly::default(),
-            held_bytes: 0,
-            wanting: VecDeque::new(),
+            in_flight: InFlight::default(),
+            writes: WriteQueues::default(),
+            memory,
             long_commands: LongCommands::default(),
-            looked_at: now,
-            slow_holders: None,
-            round: None,
-            ticks: 0,
-            admitting: false,
-            keeps_order: false,
             has_turn: false,
             spent: 0,
-            telling: None,
-            tellings: 0,
-            lists: Vec::new(),
-            preserved: 0,
+            events: WatchEvents::default(),
+            lists: Lists::default(),
             dropping: VecDeque::new(),
-            held_back: VecDeque::new(),
-            draining: false,
-            drained: false,
-            floor: Zxid(0),
-            gate,
-            barriers: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
-            behind: BinaryHeap::new(),
+            draining: Draining::NotBegun,
+            freshness,
             walking: VecDeque::new(),
             walk_first: 0,
             delay: Delay::default(),
             mailbox: Mailbox::default(),
             effects: Effects::default(),
-            syncs: Vec::new(),
-            underway: Vec::new(),
-            audited_later: Vec::new(),
-            heard: Vec::new(),
-            cooling: VecDeque::new(),
-            heard_and_ended: Vec::new(),
-            reported_at: now,
+            activity: Activity::new(now),
             buffers: BufferPool::default(),
             addresses: AddressIdentities::new(),
-            sasl: HashMap::with_hasher(Xxh3DefaultBuilder::new()),
+            sasl: SaslExchanges::default(),
             metered: Metered::default(),
             refuses_growth: false,
             shedding: None,
             loads: LoadMeter::new(now, seed),
             clock: Micros::of(now),
-            nonces: 0,
-            event: Event::default(),
             statistics: Statistics::default(),
         }
     }
@@ -268,7 +204,7 @@ impl Shard {
 
     /// Adds a connection that was accepted. `None` if the shard is draining: the socket is closed.
     pub fn accept(&mut self, now: Micros, client: NewClient) -> Option<ConnId> {
-        if self.draining {
+        if self.draining.has_begun() {
             return None;
         }
         self.clock = now;
@@ -332,7 +268,7 @@ impl Shard {
 
     /// Whether [`Shard::turn`] has something to do.
     pub fn needs_turn(&self) -> bool {
-        self.is_applying() || self.proposal_bytes() > 0 || !self.syncs.is_empty() || self.is_walking()
+        self.is_applying() || self.proposal_bytes() > 0 || self.freshness.has_syncs() || self.is_walking()
     }
 
     /// Whether a batch is applied in part. The driver should take no messages until the batch is applied: it can only keep them here.
@@ -393,22 +329,18 @@ impl Shard {
 
     /// Bytes of the proposals that may go.
     const fn proposal_bytes(&self) -> usize {
-        if self.flow.paused { 0 } else { self.proposals.bytes() }
+        if self.flow.paused { 0 } else { self.in_flight.waiting_bytes() }
     }
 
     /// Hands out all proposals that may go, and behind them the syncs.
     fn hand_out_requests(&mut self) {
-        while self.proposal_bytes() > 0
-            && let Some(taken) = self.proposals.take(self.config.limits.proposals_bytes_max)
-        {
-            let generation = self.flow.generation;
-            let (proposals, syncs) = (Proposals { generation, ..taken }, Vec::new());
-            self.effects.requests.push(Requests { proposals, syncs });
+        if !self.flow.paused {
+            self.in_flight.hand_out(self.config.limits.proposals_bytes_max, &mut self.effects.requests);
         }
-        if self.syncs.is_empty() {
+        if !self.freshness.has_syncs() {
             return;
         }
-        let syncs = mem::take(&mut self.syncs);
+        let syncs = self.freshness.take_syncs();
         match self.effects.requests.last_mut() {
             Some(last) => last.syncs.extend(syncs),
             None => self.effects.requests.push(Requests { syncs, ..Requests::default() }),
@@ -416,7 +348,8 @@ impl Shard {
     }
 
     fn note_drained(&mut self) {
-        if self.draining && self.conns.len() == 0 && !mem::replace(&mut self.drained, true) {
+        if self.draining == Draining::Begun && self.conns.len() == 0 {
+            self.draining = Draining::Done;
             self.effects.drained = true;
         }
     }
@@ -424,11 +357,8 @@ impl Shard {
     /// Another shard's view has come to this zxid, so its clients may have seen that state and told of it: what is
     /// received from here on is answered from no older one. The batch that leads there is on its way to this shard.
     fn observe(&mut self, zxid: Zxid) {
-        self.floor = self.floor.max(zxid);
-        self.gate = self.gate.max(zxid);
-        if let Some(telling) = &mut self.telling {
-            telling.seen = telling.seen.max(zxid);
-        }
+        self.freshness.observe(zxid);
+        self.events.observe(zxid);
     }
 
     /// Closes so many of a hundred connections in the next ticks. Their sessions go on.
@@ -463,7 +393,7 @@ impl Shard {
 
     /// The first of the bytes that wait to be sent: all, unless they are many.
     pub fn unsent(&self, id: ConnId) -> &[u8] {
-        self.conns.get(id).map_or(&[], Conn::front)
+        self.conns.get(id).map_or(&[], |conn| conn.output.front())
     }
 
     /// How many bytes wait to be sent.
@@ -473,7 +403,7 @@ impl Shard {
 
     /// Bytes that all connections hold.
     pub(crate) const fn connection_bytes(&self) -> usize {
-        self.held_bytes
+        self.memory.held()
     }
 
     /// The work that the last call did, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
@@ -485,9 +415,9 @@ impl Shard {
     /// last tick, because every socket has had its turn since.
     fn tick(&mut self, now: Millis) {
         self.spent = 0;
-        self.begin_round();
-        let sessions = self.take_heard();
-        self.look_for_slow_holders(now);
+        self.activity.begin_round(self.conns.slots());
+        let (upto, sessions) = self.activity.report(now, &mut self.conns);
+        self.memory.look_for_slow_holders(now);
         self.look_around(now);
         self.let_ask(now);
         self.loads.tick(now);
@@ -498,25 +428,24 @@ impl Shard {
             self.resume_by_id(now, id);
         }
         self.effects.garbage.extend(iter::from_fn(|| self.watches.take_emptied()).map(Garbage::Watches));
-        let upto = mem::replace(&mut self.reported_at, now);
         self.effects.activity = Some(SessionActivity { upto, sessions });
     }
 
     /// The server stops: nothing more is read. Connections end when every answer under way has been sent.
     fn drain(&mut self, now: Millis) {
-        self.draining = true;
+        self.draining = Draining::Begun;
         self.close_if_drained(now);
     }
 
     fn close_if_drained(&mut self, now: Millis) {
-        if !self.draining || !self.in_flight.is_empty() || self.conns.len() == 0 {
+        if !self.draining.has_begun() || !self.in_flight.is_empty() || self.conns.len() == 0 {
             return;
         }
         let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
         for id in all {
             if let Some(mut conn) = self.conns.take(id) {
                 // Not read since the stop began, so nobody can say that it was silent.
-                (conn.heard, conn.heard_noted) = (now, true);
+                (conn.active_at, conn.activity.noted) = (now, true);
                 self.settle(now, conn, Err(Close::Shutdown));
             }
         }
@@ -546,24 +475,5 @@ pub(crate) mod tests {
 
     pub(crate) fn message(shard: &mut Shard, now: Millis, message: ShardMessage) {
         shard.handle(Micros::of(now), ShardEvent::Message(message));
-    }
-
-    #[test]
-    fn what_was_sent_is_not_kept_for_a_client_that_always_has_more_to_take() {
-        const REPLY_BYTES: usize = 10_000;
-        let mut shard = shard();
-        let id = client(&mut shard);
-        for number in 0..1000_u32 {
-            let mut conn = shard.conns.take(id).expect("it is open");
-            conn.output.extend(number.to_be_bytes().iter().cycle().take(REPLY_BYTES));
-            shard.conns.put_back(conn);
-            if number > 0 {
-                // It takes all but the newest.
-                assert_eq!(shard.unsent(id)[..4], (number - 1).to_be_bytes());
-                shard.sent(Millis(1), id, REPLY_BYTES);
-            }
-            let held = shard.conns.get(id).expect("it is open").output.len();
-            assert!(held <= 64 * 1024 + 2 * REPLY_BYTES, "{held} bytes are held after {number} replies");
-        }
     }
 }

@@ -15,7 +15,7 @@
 //! interrupted, before there were enough for an election, begin again with those that were not. It knows neither Raft
 //! nor disks.
 
-use super::{PeerSend, Sender};
+use super::links::Sender;
 use crate::ids::Millis;
 use crate::limits::{ABSENT_AFTER_MS, UNINITIALISED_EVERY_MS};
 use crate::peer::{PeerMessage, Uninitialised};
@@ -100,10 +100,10 @@ impl Bootstrap {
     }
 
     /// What is said to that server.
-    pub(super) fn greeting(&self, peer: u8, connection: u64) -> PeerSend {
+    pub(super) fn greeting(&self, peer: u8) -> PeerMessage {
         let heard = self.heard.get(&peer).map_or(0, |heard| heard.incarnation);
         let uninitialised = Uninitialised { founders: self.digest, heard, bootstrapped: self.bootstrapped };
-        PeerSend { peer, connection, message: PeerMessage::Uninitialised(uninitialised) }
+        PeerMessage::Uninitialised(uninitialised)
     }
 
     /// Another says that it is uninitialised. Whether it is to be answered at once.
@@ -183,7 +183,7 @@ mod tests {
     /// One says it to another.
     fn say(from: &Bootstrap, to: &mut Bootstrap) -> bool {
         let (peer, incarnation) = (from.founders.own, from.incarnation);
-        let PeerMessage::Uninitialised(uninitialised) = from.greeting(to.founders.own, 1).message else {
+        let PeerMessage::Uninitialised(uninitialised) = from.greeting(to.founders.own) else {
             unreachable!("an uninitialised server says that it is one");
         };
         to.received(Sender { peer, incarnation, connection: 1 }, uninitialised)

@@ -6,7 +6,7 @@
 //! those that vote agree on another digest of one entry. Without such a majority nothing says which one is wrong.
 //! Memory is bounded: see the constants.
 
-use super::PeerSend;
+use super::links::Links;
 use crate::ids::Millis;
 use crate::limits::SERVERS_MAX;
 use crate::peer::{Digest, PeerMessage};
@@ -84,28 +84,22 @@ impl Digests {
     }
 
     /// What is to be told now.
-    pub(super) fn tick(&mut self, now: Millis, connections: &BTreeMap<u8, u64>, sends: &mut Vec<PeerSend>) {
+    pub(super) fn tick(&mut self, now: Millis, links: &mut Links) {
         if now.since(self.told_at) < DIGEST_REPORT_MS {
             return;
         }
         self.told_at = now;
         if let Some((index, digest)) = self.points.back().copied().filter(|(index, _)| *index > self.told_point) {
             self.told_point = index;
-            tell(Digest { index, digest }, connections, sends);
+            links.send_all(&PeerMessage::Digest(Digest { index, digest }));
         }
         if let Some((index, digest)) = self.recent.back().copied().filter(|(index, _)| *index > self.told) {
             self.told = index;
-            tell(Digest { index, digest }, connections, sends);
+            links.send_all(&PeerMessage::Digest(Digest { index, digest }));
         }
     }
 
-    pub(super) fn received(
-        &mut self,
-        peer: u8,
-        report: Digest,
-        connections: &BTreeMap<u8, u64>,
-        sends: &mut Vec<PeerSend>,
-    ) {
+    pub(super) fn received(&mut self, peer: u8, report: Digest, links: &mut Links) {
         if self.heard.len() >= SERVERS_MAX && !self.heard.contains_key(&peer) {
             return;
         }
@@ -120,7 +114,7 @@ impl Digests {
             }
             Some(own) if report.index > self.answered => {
                 self.answered = report.index;
-                tell(Digest { index: report.index, digest: own }, connections, sends);
+                links.send_all(&PeerMessage::Digest(Digest { index: report.index, digest: own }));
             }
             _ => {}
         }
@@ -175,20 +169,16 @@ fn push<T>(list: &mut VecDeque<T>, most: usize, one: T) {
     list.push_back(one);
 }
 
-fn tell(digest: Digest, connections: &BTreeMap<u8, u64>, sends: &mut Vec<PeerSend>) {
-    let message = PeerMessage::Digest(digest);
-    sends.extend(connections.iter().map(|(peer, connection)| PeerSend {
-        peer: *peer,
-        connection: *connection,
-        message: message.clone(),
-    }));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CONNECTIONS: [(u8, u64); 2] = [(2, 1), (3, 1)];
+    /// To two servers.
+    fn links() -> Links {
+        let mut links = Links::default();
+        [2, 3].into_iter().for_each(|peer| links.connected(peer, 1));
+        links
+    }
 
     fn server(digest: u64) -> Digests {
         let mut digests = Digests::default();
@@ -198,19 +188,18 @@ mod tests {
 
     #[test]
     fn a_server_whose_digest_a_majority_contradicts_is_wrong_and_the_others_are_not() {
-        let connections = CONNECTIONS.into_iter().collect();
+        let mut links = links();
         let (mut wrong, mut right) = (server(7), server(5));
         let report = Digest { index: 2000, digest: 10_000 };
-        let mut sends = Vec::new();
-        wrong.received(2, report, &connections, &mut sends);
+        wrong.received(2, report, &mut links);
         let own = PeerMessage::Digest(Digest { index: 2000, digest: 14_000 });
         assert_eq!(
-            sends.iter().map(|send| &send.message).collect::<Vec<_>>(),
-            [&own, &own],
+            links.take().into_iter().map(|send| send.message).collect::<Vec<_>>(),
+            [own.clone(), own],
             "others are asked to count"
         );
         assert!(wrong.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted), "one against one");
-        wrong.received(3, report, &connections, &mut sends);
+        wrong.received(3, report, &mut links);
         let found = wrong.divergence(1, &[1, 2, 3]);
         assert_eq!(
             found,
@@ -226,13 +215,13 @@ mod tests {
             })
         );
         assert_eq!((wrong.take_mismatches(), wrong.take_mismatches()), (2, 0));
-        right.received(3, report, &connections, &mut sends);
-        right.received(2, Digest { index: 2000, digest: 14_000 }, &connections, &mut sends);
+        right.received(3, report, &mut links);
+        right.received(2, Digest { index: 2000, digest: 14_000 }, &mut links);
         assert!(right.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted));
-        right.received(3, Digest { index: 2000, digest: 10_000 }, &connections, &mut sends);
+        right.received(3, Digest { index: 2000, digest: 10_000 }, &mut links);
         assert!(right.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted && found.confirmed));
         right.applied(2001, Some(1));
-        right.received(2, Digest { index: 2001, digest: 1 }, &connections, &mut sends);
+        right.received(2, Digest { index: 2001, digest: 1 }, &mut links);
         assert_eq!(right.divergence(1, &[1, 2, 3]), None, "it has healed");
         wrong.reset();
         assert_eq!(wrong.divergence(1, &[1, 2, 3]), None);
@@ -240,45 +229,44 @@ mod tests {
 
     #[test]
     fn without_a_majority_nobody_is_wrong() {
-        let connections = CONNECTIONS.into_iter().collect();
+        let mut links = links();
         let mut one = server(7);
-        one.received(2, Digest { index: 2000, digest: 1 }, &connections, &mut Vec::new());
+        one.received(2, Digest { index: 2000, digest: 1 }, &mut links);
         assert!(one.divergence(1, &[1, 2]).is_some_and(|found| !found.outvoted));
-        one.received(2, Digest { index: 3000, digest: 1 }, &connections, &mut Vec::new());
+        one.received(2, Digest { index: 3000, digest: 1 }, &mut links);
         one.applied(3000, Some(2));
         assert!(one.divergence(1, &[1, 2]).is_some_and(|found| !found.outvoted), "also of what comes later");
     }
 
     #[test]
     fn a_majority_that_agrees_with_this_server_stays_while_later_digests_are_on_their_way() {
-        let connections = CONNECTIONS.into_iter().collect();
+        let mut links = links();
         let mut sound = server(5);
         for (peer, digest) in [(3, 10_000), (2, 1)] {
-            sound.received(peer, Digest { index: 2000, digest }, &connections, &mut Vec::new());
+            sound.received(peer, Digest { index: 2000, digest }, &mut links);
         }
         sound.applied(2001, Some(2));
         for index in [1999, 2001] {
-            sound.received(2, Digest { index, digest: 1 }, &connections, &mut Vec::new());
+            sound.received(2, Digest { index, digest: 1 }, &mut links);
             let found = sound.divergence(1, &[1, 2, 3]).expect("server 2 differs");
             assert!(found.confirmed && (found.with_own, found.with_other) == (2, 1), "{found:?}");
         }
         assert!(sound.differ());
-        sound.received(2, Digest { index: 2001, digest: 2 }, &connections, &mut Vec::new());
+        sound.received(2, Digest { index: 2001, digest: 2 }, &mut links);
         assert!(!sound.differ());
     }
 
     #[test]
     fn points_outlast_recent_entries_and_each_is_told_once() {
-        let connections = CONNECTIONS.into_iter().collect();
+        let mut links = links();
         let mut one = server(7);
         (2001..=9000).for_each(|index| one.applied(index, Some(index * 7)));
         assert_eq!((one.own(1024), one.own(1025), one.own(9000)), (Some(7168), None, Some(63_000)));
-        let mut sends = Vec::new();
-        one.tick(Millis(5000), &connections, &mut sends);
-        one.tick(Millis(6000), &connections, &mut sends);
-        assert_eq!(sends.len(), 4, "the last point and the last entry, to two servers");
+        one.tick(Millis(5000), &mut links);
+        one.tick(Millis(6000), &mut links);
+        assert_eq!(links.take().len(), 4, "the last point and the last entry, to two servers");
         one.peer_connected();
-        one.tick(Millis(7000), &connections, &mut sends);
-        assert_eq!(sends.len(), 8, "once more, to a server that may have heard nothing");
+        one.tick(Millis(7000), &mut links);
+        assert_eq!(links.take().len(), 4, "once more, to a server that may have heard nothing");
     }
 }

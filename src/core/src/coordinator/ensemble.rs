@@ -1,15 +1,20 @@
 //! The stream to the leader, the streams from followers, and who heard which session: see the module above.
 
+use super::activity::Activity;
 use super::bootstrap::{Awaited, Bootstrap, Founders};
 use super::digests::{Digests, Divergence};
-use super::{Back, EnsembleConfig, Leadership, PeerSend, Sender};
+use super::intakes::Intakes;
+use super::links::{Links, PeerSend, Sender};
+use super::shard_flow::ShardFlow;
+use super::silence::Silence;
+use super::{Back, EnsembleConfig, Leadership};
 use crate::command::{CommandKind, Proposals, is_too_heavy};
 use crate::ids::{Millis, SessionId, ShardId};
-use crate::limits::{FORWARDED_BYTES_MAX, HEARTBEATS_MAX, PAUSE_MAX_MS, REPORT_SESSIONS, SERVERS_MAX};
+use crate::limits::{FORWARDED_BYTES_MAX, SERVERS_MAX};
 use crate::peer::{Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised};
 use crate::sequencer::Sequencer;
 use crate::shard::Flow;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem;
 
@@ -43,13 +48,6 @@ struct Stream {
     exact: bool,
 }
 
-/// The newest stream from a follower.
-#[derive(Clone, Copy, Debug)]
-struct Intake {
-    connection: u64,
-    next: u64,
-}
-
 /// See the module.
 pub(super) struct Ensemble {
     config: EnsembleConfig,
@@ -57,26 +55,14 @@ pub(super) struct Ensemble {
     term: u64,
     /// Highest term of an applied entry.
     applied_term: u64,
-    /// Connections that are up, by server.
-    connections: BTreeMap<u8, u64>,
+    links: Links,
     stream: Option<Stream>,
-    generation: u32,
     /// Came from shards that had not heard yet that they must hold back. They were not sent; what the shards may have
     /// in flight bounds them.
     late: VecDeque<Proposals>,
-    /// Since when commands do not flow, or when those who waited were last sent away.
-    held_since: Option<Millis>,
-    intakes: BTreeMap<u8, Intake>,
-    /// When a time of the leader's came, and that time.
-    heartbeats: VecDeque<(Millis, Millis)>,
-    /// Up to when the reports of each shard are complete.
-    reports: Vec<Millis>,
-    echo: Millis,
-    /// Sessions heard from and not told to the leader.
-    touched: Vec<SessionId>,
-    released: bool,
-    /// All clients were sent away.
-    away: bool,
+    flow: ShardFlow,
+    intakes: Intakes,
+    activity: Activity,
     /// As long as this server has promised nothing that it remembers.
     pub(super) bootstrap: Option<Bootstrap>,
     /// Others that said so.
@@ -85,15 +71,10 @@ pub(super) struct Ensemble {
     stalled: bool,
     /// The state here is not to be trusted: nobody is served before another server's snapshot has taken its place.
     distrusted: bool,
-    /// The leader wants nothing sent to it any more, since then.
-    paused: Option<Millis>,
-    /// This leader wants that of the others: since when, and who has said that nothing comes.
-    pause: Option<(Millis, BTreeSet<u8>)>,
+    silence: Silence,
     /// Of that term something may come back that is not of the present stream.
     strays: Option<u64>,
     digests: Digests,
-    notes: Vec<Flow>,
-    sends: Vec<PeerSend>,
 }
 
 impl Ensemble {
@@ -103,38 +84,29 @@ impl Ensemble {
             leadership: Leadership::Follower { leader: None },
             term: 0,
             applied_term: 0,
-            connections: BTreeMap::new(),
+            links: Links::default(),
             stream: None,
-            generation: 0,
             late: VecDeque::new(),
-            held_since: None,
-            intakes: BTreeMap::new(),
-            heartbeats: VecDeque::new(),
-            reports: alloc::vec![Millis(0); usize::from(config.shards)],
-            echo: Millis(0),
-            touched: Vec::new(),
-            released: false,
-            away: false,
+            flow: ShardFlow::new(),
+            intakes: Intakes::default(),
+            activity: Activity::new(config.shards),
             bootstrap: None,
             uninitialised_peers: Vec::new(),
             stalled: false,
             distrusted: false,
-            paused: None,
-            pause: None,
+            silence: Silence::default(),
             strays: None,
             digests: Digests::default(),
-            notes: Vec::from([Flow::Pause]),
-            sends: Vec::new(),
         }
     }
 
     pub(super) fn take_sends(&mut self) -> Vec<PeerSend> {
-        mem::take(&mut self.sends)
+        self.links.take()
     }
 
     /// Whether the shards may send commands.
     pub(super) const fn is_flowing(&self) -> bool {
-        self.released
+        self.flow.is_released()
     }
 
     /// Whether commands went out and have not come back.
@@ -144,11 +116,11 @@ impl Ensemble {
 
     /// Whether the leader is about to let another lead.
     pub(super) const fn is_pausing(&self) -> bool {
-        self.paused.is_some() || self.pause.is_some()
+        self.silence.is_any()
     }
 
     pub(super) fn take_flow(&mut self) -> Vec<Flow> {
-        mem::take(&mut self.notes)
+        self.flow.take_notes()
     }
 
     /// An entry of that term was applied, with these commands of this server.
@@ -188,18 +160,17 @@ impl Ensemble {
     }
 
     pub(super) fn peer_connected(&mut self, peer: u8, connection: u64) {
-        self.connections.insert(peer, connection);
+        self.links.connected(peer, connection);
         self.digests.peer_connected();
         self.greet(peer);
     }
 
     pub(super) fn peer_disconnected(&mut self, peer: u8, connection: u64) {
-        if self.connections.get(&peer) == Some(&connection) {
-            self.connections.remove(&peer);
-            // It may come back with data.
-            if let Some(bootstrap) = &mut self.bootstrap {
-                bootstrap.forget(peer);
-            }
+        // It may come back with data.
+        if self.links.disconnected(peer, connection)
+            && let Some(bootstrap) = &mut self.bootstrap
+        {
+            bootstrap.forget(peer);
         }
     }
 
@@ -212,10 +183,9 @@ impl Ensemble {
             sequencer.follow();
         }
         (self.leadership, self.term) = (leadership, term);
-        (self.paused, self.pause) = (None, None);
+        self.silence = Silence::default();
         self.intakes.clear();
-        self.heartbeats.clear();
-        self.echo = Millis(0);
+        self.activity.forget_leader();
     }
 
     // ----- beginnings -----
@@ -238,7 +208,7 @@ impl Ensemble {
     /// What was to be said as an uninitialised server is not true any more.
     pub(super) fn initialised(&mut self) {
         if self.bootstrap.take().is_some() {
-            self.sends.retain(|send| !matches!(send.message, PeerMessage::Uninitialised(_)));
+            self.links.take_back(|message| matches!(message, PeerMessage::Uninitialised(_)));
         }
     }
 
@@ -251,8 +221,8 @@ impl Ensemble {
     }
 
     fn greet(&mut self, peer: u8) {
-        if let (Some(bootstrap), Some(connection)) = (&self.bootstrap, self.connections.get(&peer)) {
-            self.sends.push(bootstrap.greeting(peer, *connection));
+        if let (Some(bootstrap), Some(connection)) = (&self.bootstrap, self.links.connection(peer)) {
+            self.links.send(peer, connection, bootstrap.greeting(peer));
         }
     }
 
@@ -277,8 +247,7 @@ impl Ensemble {
     pub(super) fn distrust(&mut self) {
         self.distrusted = true;
         self.break_off(true);
-        self.away = true;
-        self.notes.push(Flow::Distrusted);
+        self.flow.distrust();
     }
 
     pub(super) const fn trust(&mut self) {
@@ -306,32 +275,29 @@ impl Ensemble {
                     underway: 0,
                     exact,
                 });
-                self.touched.clear();
+                self.activity.forget_sessions();
                 self.report();
             }
         }
         let flows = self.stream.is_some_and(|stream| stream.flows);
         if flows {
-            self.held_since = None;
             for proposals in mem::take(&mut self.late) {
                 self.pass_on(now, proposals, sequencer);
             }
-        } else if self.held_since.is_none() {
-            self.held_since = Some(now);
         }
-        self.tell(flows);
+        self.flow.settle(now, flows);
     }
 
     fn leads_to(&self) -> Option<To> {
         match self.leadership {
-            _ if self.paused.is_some() || self.distrusted => None,
+            _ if self.silence.is_kept() || self.distrusted => None,
             Leadership::Follower { .. } if self.stalled => None,
             // One that no other server is connected with goes on for those who read.
-            Leadership::Leader if self.stalled && !self.connections.is_empty() => None,
+            Leadership::Leader if self.stalled && !self.links.is_empty() => None,
             Leadership::Leader => Some(To::Own),
             Leadership::Follower { leader } => {
                 let server = leader?;
-                self.connections.get(&server).map(|connection| To::Peer { server, connection: *connection })
+                self.links.connection(server).map(|connection| To::Peer { server, connection })
             }
         }
     }
@@ -346,30 +312,21 @@ impl Ensemble {
         }
     }
 
-    fn tell(&mut self, release: bool) {
-        if self.released != release {
-            self.released = release;
-            self.away &= !release;
-            self.notes.push(if release { Flow::Resume } else { Flow::Pause });
-        }
-    }
-
     /// What was sent and has not come back has no known outcome. If all has come back, nobody needs to hear of that.
     fn break_off(&mut self, unsent_too: bool) {
         let stream = self.stream.take().filter(|stream| stream.used && !(stream.exact && stream.outstanding == 0));
-        self.tell(false);
+        self.flow.release(false);
         if let Some(stream) = stream {
             self.strays = Some(stream.term);
         }
         if stream.is_some() || unsent_too {
             self.late.clear();
-            self.generation = self.generation.wrapping_add(1);
-            self.notes.push(Flow::Uncertain { generation: self.generation, unsent_too });
+            self.flow.lose(unsent_too);
         }
     }
 
     pub(super) fn proposed(&mut self, now: Millis, proposals: Proposals, sequencer: &mut Sequencer) {
-        if proposals.generation != self.generation {
+        if !self.flow.is_present(proposals.generation) {
             return;
         }
         if self.stream.is_some_and(|stream| stream.flows) {
@@ -392,7 +349,7 @@ impl Ensemble {
                 }
                 let forward = Forward { term: stream.term, sequence: stream.sequence, proposals };
                 stream.sequence += 1;
-                self.sends.push(PeerSend { peer: server, connection, message: PeerMessage::Forward(forward) });
+                self.links.send(server, connection, PeerMessage::Forward(forward));
             }
         }
     }
@@ -400,81 +357,46 @@ impl Ensemble {
     // ----- sessions -----
 
     pub(super) fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
-        if let Some(report) = self.reports.get_mut(usize::from(shard.0)) {
-            *report = upto.max(*report);
-        }
+        self.activity.complete(shard, upto);
         // Without a stream to another server these sessions have a full timeout from when the next one begins.
         if self.stream.is_some_and(|stream| stream.to != To::Own) {
-            self.touched.extend(sessions.iter().map(|(session, _)| *session));
+            self.activity.add(sessions.iter().map(|(session, _)| *session));
         }
     }
 
     pub(super) fn tick(&mut self, now: Millis, sequencer: &mut Sequencer) {
-        if self.paused.is_some_and(|since| now.since(since) >= 2 * PAUSE_MAX_MS) {
-            self.paused = None;
+        if self.silence.end_if_over(now) {
             self.settle(now, sequencer);
         }
-        if self.held_since.is_some_and(|since| now.since(since) >= self.config.hold_ms) {
-            self.held_since = Some(now);
+        if self.flow.is_held_too_long(now, self.config.hold_ms) {
             self.break_off(true);
             self.settle(now, sequencer);
-            if !self.released && !mem::replace(&mut self.away, true) {
-                self.notes.push(Flow::Leaderless);
-            }
+            self.flow.send_away();
         }
         if self.leadership == Leadership::Leader {
-            let message = PeerMessage::Heartbeat(Heartbeat { term: self.term, clock: now });
-            let heartbeats = self.connections.iter().map(|(peer, connection)| PeerSend {
-                peer: *peer,
-                connection: *connection,
-                message: message.clone(),
-            });
-            self.sends.extend(heartbeats);
+            self.links.send_all(&PeerMessage::Heartbeat(Heartbeat { term: self.term, clock: now }));
         }
         if self.bootstrap.as_mut().is_some_and(|bootstrap| bootstrap.is_due(now)) {
-            let peers: Vec<u8> = self.connections.keys().copied().collect();
+            let peers: Vec<u8> = self.links.peers().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
         }
         if !self.distrusted {
-            self.digests.tick(now, &self.connections, &mut self.sends);
+            self.digests.tick(now, &mut self.links);
         }
         self.report();
     }
 
     /// Tells the leader who was heard from, and that this server is there.
     fn report(&mut self) {
-        self.follow_echo();
+        self.activity.follow_echo();
         let Some(Stream { term, to: To::Peer { server, connection }, flows: true, sequence, .. }) = &mut self.stream
         else {
             return;
         };
-        self.touched.sort_unstable();
-        self.touched.dedup();
-        let mut rest = mem::take(&mut self.touched);
-        loop {
-            let behind = rest.split_off(rest.len().min(REPORT_SESSIONS));
-            // Only the last one makes the list complete.
-            let echo = if behind.is_empty() { self.echo } else { Millis(0) };
-            let report = SessionReport { term: *term, sequence: *sequence, echo, sessions: rest };
+        for (echo, sessions) in self.activity.take() {
+            let report = SessionReport { term: *term, sequence: *sequence, echo, sessions };
             *sequence += 1;
-            self.sends.push(PeerSend {
-                peer: *server,
-                connection: *connection,
-                message: PeerMessage::SessionReport(report),
-            });
-            if behind.is_empty() {
-                return;
-            }
-            rest = behind;
-        }
-    }
-
-    /// The latest time of the leader's that had come when the shards had read all sockets.
-    fn follow_echo(&mut self) {
-        let upto = self.reports.iter().min().copied().unwrap_or_default();
-        while let Some((_, clock)) = self.heartbeats.front().filter(|(came, _)| *came <= upto) {
-            self.echo = self.echo.max(*clock);
-            self.heartbeats.pop_front();
+            self.links.send(*server, *connection, PeerMessage::SessionReport(report));
         }
     }
 
@@ -509,21 +431,19 @@ impl Ensemble {
                 }
             }
             PeerMessage::Paused(paused) => {
-                if self.take_in(now, from, (paused.term, paused.sequence), sequencer)?
-                    && let Some((_, silent)) = &mut self.pause
-                {
-                    silent.insert(peer);
+                if self.take_in(now, from, (paused.term, paused.sequence), sequencer)? {
+                    self.silence.note(peer);
                 }
             }
             PeerMessage::Heartbeat(heartbeat) => {
                 let leads =
                     self.leadership == Leadership::Follower { leader: Some(peer) } && heartbeat.term == self.term;
-                if leads && self.heartbeats.len() < HEARTBEATS_MAX {
-                    self.heartbeats.push_back((now, heartbeat.clock));
+                if leads {
+                    self.activity.heartbeat(now, heartbeat.clock);
                 }
             }
             PeerMessage::Digest(_) if self.distrusted => {}
-            PeerMessage::Digest(report) => self.digests.received(peer, report, &self.connections, &mut self.sends),
+            PeerMessage::Digest(report) => self.digests.received(peer, report, &mut self.links),
             PeerMessage::Uninitialised(uninitialised) => self.heard_uninitialised(from, uninitialised),
         }
         Ok(())
@@ -532,7 +452,7 @@ impl Ensemble {
     /// The leader is about to go: what was sent until now it takes, what comes later waits for the next one, or until
     /// it is clear that this one stays.
     fn fall_silent(&mut self, now: Millis) {
-        if self.paused.replace(now).is_some() {
+        if !self.silence.keep(now) {
             return;
         }
         self.report();
@@ -540,32 +460,23 @@ impl Ensemble {
         if let To::Peer { server, connection } = stream.to {
             let message = PeerMessage::Paused(Paused { term: stream.term, sequence: stream.sequence });
             stream.sequence += 1;
-            self.sends.push(PeerSend { peer: server, connection, message });
+            self.links.send(server, connection, message);
         }
         stream.flows = false;
-        self.tell(false);
+        self.flow.release(false);
     }
 
     /// Whether there is anything to be sent because of it.
     pub(super) fn ask_for_pause(&mut self, now: Millis) -> bool {
-        if self.leadership != Leadership::Leader || self.pause.is_some() {
+        if self.leadership != Leadership::Leader || !self.silence.ask(now) {
             return false;
         }
-        self.pause = Some((now, BTreeSet::new()));
-        let message = PeerMessage::Pause(Pause { term: self.term });
-        let asks = self.connections.iter().map(|(peer, connection)| PeerSend {
-            peer: *peer,
-            connection: *connection,
-            message: message.clone(),
-        });
-        self.sends.extend(asks);
+        self.links.send_all(&PeerMessage::Pause(Pause { term: self.term }));
         true
     }
 
     pub(super) fn is_silent(&self, now: Millis) -> bool {
-        self.pause.as_ref().is_none_or(|(since, silent)| {
-            now.since(*since) >= PAUSE_MAX_MS || self.connections.keys().all(|peer| silent.contains(peer))
-        })
+        self.silence.is_complete(now, self.links.peers())
     }
 
     /// Whether a message is the next of the newest stream from there. What belongs to another term, or to a stream that
@@ -580,20 +491,10 @@ impl Ensemble {
         if self.leadership != Leadership::Leader || term != self.term {
             return Ok(false);
         }
-        let Sender { peer, incarnation, connection } = from;
-        let known = self.intakes.get(&peer).copied();
-        if known.is_some_and(|intake| connection < intake.connection) {
-            return Ok(false);
+        let is_next = self.intakes.take(from, sequence)?;
+        if is_next && sequence == 0 {
+            sequencer.expiry_mut().server_begins(now, from.peer, from.incarnation);
         }
-        let expected = known.filter(|intake| intake.connection == connection).map_or(0, |intake| intake.next);
-        // A stream may begin anew on the same connection; nothing of the former one comes behind.
-        if sequence == 0 {
-            sequencer.expiry_mut().server_begins(now, peer, incarnation);
-        } else if sequence != expected {
-            return Err(PeerFault::Gap { expected, found: sequence });
-        }
-        assert!(self.intakes.len() <= SERVERS_MAX, "a server's id is a byte");
-        self.intakes.insert(peer, Intake { connection, next: sequence + 1 });
-        Ok(true)
+        Ok(is_next)
     }
 }

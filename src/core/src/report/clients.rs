@@ -44,7 +44,7 @@ impl ConnLine {
     pub(super) fn of(conn: &Conn, watches: u32, sessionless_ms: u64) -> Self {
         let silent_ms = u64::try_from(conn.timeout_ms).unwrap_or(0);
         let end = match conn.phase {
-            Phase::Live => conn.heard.plus(silent_ms),
+            Phase::Live => conn.active_at.plus(silent_ms),
             _ => conn.opened.plus(sessionless_ms),
         };
         let width = sessionless_ms.max(1);

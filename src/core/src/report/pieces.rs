@@ -60,7 +60,7 @@ impl Shard {
                 nodes: self.view.node_count() + 1,
                 data_bytes: self.view.data_bytes(),
                 ephemerals: self.view.ephemerals_count(),
-                sessions: self.sessions_alive,
+                sessions: self.sessions.alive(),
             };
             piece.shard = Some(self.load_facts());
             piece.top.loads.took_ms = self.loads().took_ms;

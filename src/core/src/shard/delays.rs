@@ -48,7 +48,7 @@ impl Shard {
             self.conns.put_back(conn);
             return true;
         }
-        self.excuse_barriers(&conn);
+        self.freshness.excuse(&conn);
         if self.delay.spent >= DELAY_COST_MAX {
             self.delay.too_much = Some(id);
         }

@@ -7,13 +7,11 @@
 //! before it, for each shard, however many clients send costly ones.
 
 use super::Shard;
-use crate::audit::Draft;
 use crate::command::{CommandKind, WriteOp};
 use crate::conn::Conn;
 use crate::evaluate::{Circumstances, cost_at_most, counts};
 use crate::ids::{ConnId, Millis};
 use crate::limits::LOOK_UP_COST;
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem;
 use corral_wire::OpCode;
@@ -41,42 +39,36 @@ const LOG_BYTE_COST: u64 = 4;
 /// A write of more bytes is costly, whatever it is.
 const ALWAYS_COSTLY_BYTES: usize = (FREE_COST_MAX / LOG_BYTE_COST) as usize;
 
-/// What a proposed command counts for until it comes back.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    /// Bytes.
-    pub(super) weight: usize,
-    /// The size of its frame if that is a large one.
-    pub(super) large: usize,
-    /// What it may cost if it is costly, or 0.
-    pub(super) cost: u64,
-    pub(super) conn: ConnId,
-    /// If it is audited.
-    pub(super) draft: Option<Box<Draft>>,
-}
-
-/// The costly writes of a shard.
+/// Connections that are read no further because of the commands in flight.
 #[derive(Debug, Default)]
-pub(super) struct Costly {
-    /// What those in flight may cost together.
-    pub(super) in_flight: u64,
-    /// Connections whose next request is a costly write that has to wait, oldest first. Each stands here once; some may have
-    /// ended.
-    queue: VecDeque<ConnId>,
+pub(super) struct WriteQueues {
+    /// Enough was in flight, whatever came next.
+    held_back: VecDeque<ConnId>,
+    /// Their next request is a costly write that has to wait, oldest first. Each stands here once; some may have ended.
+    costly: VecDeque<ConnId>,
     /// No write at all is proposed, see [`Shard::hold_writes`].
     held: bool,
 }
 
-impl Costly {
-    fn has_to_queue(&self) -> bool {
-        self.held || self.in_flight >= COSTLY_COST_MAX || !self.queue.is_empty()
+impl WriteQueues {
+    /// Enough is in flight: the connection is read no further.
+    pub(super) fn hold_back(&mut self, conn: &mut Conn) {
+        if !mem::replace(&mut conn.waits.in_flight, true) {
+            self.held_back.push_back(conn.id);
+        }
     }
 
-    /// Whether a connection of the queue may go on.
-    fn may_go_on(&self) -> bool {
-        !self.queue.is_empty() && !self.held && self.in_flight < COSTLY_COST_MAX
+    /// Whether another costly write has to wait, with this cost in flight.
+    fn has_to_queue(&self, in_flight: u64) -> bool {
+        self.held || in_flight >= COSTLY_COST_MAX || !self.costly.is_empty()
     }
 
+    /// Whether a connection may go on if less than enough is in flight, with this cost.
+    fn may_go_on(&self, in_flight: u64) -> bool {
+        !self.held_back.is_empty() || (!self.costly.is_empty() && !self.held && in_flight < COSTLY_COST_MAX)
+    }
+
+    /// No connection is left.
     pub(super) fn clear(&mut self) {
         *self = Self { held: self.held, ..Self::default() };
     }
@@ -92,21 +84,14 @@ fn is_single(kind: &CommandKind) -> bool {
 }
 
 impl Shard {
-    /// Whether this shard proposes no more before some of what it proposed has come back.
-    pub(super) fn has_enough_in_flight(&self) -> bool {
-        let limits = &self.config.limits;
-        self.in_flight_bytes >= limits.inflight_bytes_per_shard_max
-            || self.in_flight.len() >= limits.requests_in_flight_max
-    }
-
     /// Writes wait unread from now on, until [`Shard::release_writes`].
     pub(super) const fn hold_writes(&mut self) {
-        self.costly.held = true;
+        self.writes.held = true;
     }
 
     pub(super) fn release_writes(&mut self, now: Millis) {
         self.spent = 0;
-        self.costly.held = false;
+        self.writes.held = false;
         self.resume_held_back(now);
     }
 
@@ -114,7 +99,7 @@ impl Shard {
     #[inline]
     pub(super) fn queues_unseen(&mut self, conn: &mut Conn, op: OpCode, bytes: usize) -> bool {
         let may_cost = if op == OpCode::Multi { COSTLY_BYTES } else { ALWAYS_COSTLY_BYTES };
-        let queues = self.costly.held || bytes > may_cost && self.costly.has_to_queue();
+        let queues = self.writes.held || bytes > may_cost && self.writes.has_to_queue(self.in_flight.cost());
         if queues {
             self.queue(conn);
         }
@@ -122,8 +107,8 @@ impl Shard {
     }
 
     fn queue(&mut self, conn: &mut Conn) {
-        (conn.queued, conn.stalled) = (true, true);
-        self.costly.queue.push_back(conn.id);
+        (conn.waits.costly, conn.stalled) = (true, true);
+        self.writes.costly.push_back(conn.id);
     }
 
     /// The cost of the connection's next write, of so many bytes, among the costly ones; 0 if the write is not costly. `None` if the
@@ -139,7 +124,7 @@ impl Shard {
         if cost.saturating_mul(u64::from(conn.proposed) + 1) <= FREE_COST_MAX {
             return Some(0);
         }
-        if self.costly.has_to_queue() {
+        if self.writes.has_to_queue(self.in_flight.cost()) {
             self.queue(conn);
             return None;
         }
@@ -151,7 +136,7 @@ impl Shard {
         if matches!(kind, CommandKind::Multi(_) | CommandKind::CloseSession) {
             at.quotas = self.view.get(QUOTAS).is_some_and(|quotas| quotas.stat().num_children > 0);
         }
-        if let (CommandKind::CloseSession, Some(list)) = (kind, self.ephemerals.get(&conn.session)) {
+        if let (CommandKind::CloseSession, Some(list)) = (kind, self.sessions.ephemerals(conn.session)) {
             (at.ephemerals, at.ephemerals_bytes) = (list.len(), list.bytes());
         }
         cost_at_most(kind, at)
@@ -159,7 +144,7 @@ impl Shard {
 
     /// Whether a connection that waited for what was in flight may be read on.
     pub(super) fn may_resume(&self) -> bool {
-        (self.costly.may_go_on() || !self.held_back.is_empty()) && !self.has_enough_in_flight()
+        self.writes.may_go_on(self.in_flight.cost()) && !self.in_flight.is_full(&self.config.limits)
     }
 
     /// A command in flight is answered or lost: connections that waited for it are read on, the longest wait first, until
@@ -174,41 +159,41 @@ impl Shard {
     #[inline(never)]
     fn resume_some(&mut self, now: Millis) {
         while self.spent < self.config.limits.turn_cost_max
-            && !self.has_enough_in_flight()
-            && let Some(id) = self.held_back.pop_front()
+            && !self.in_flight.is_full(&self.config.limits)
+            && let Some(id) = self.writes.held_back.pop_front()
         {
             self.spent += LOOK_UP_COST;
             if let Some(conn) = self.conns.get_mut(id) {
-                conn.held_back = false;
+                conn.waits.in_flight = false;
                 self.resume_by_id(now, id);
             }
         }
-        if !self.costly.queue.is_empty() {
+        if !self.writes.costly.is_empty() {
             self.resume_costly(now);
         }
     }
 
     /// As [`Shard::resume_held_back`], for those alone that are queued with a costly write.
     pub(super) fn resume_queued(&mut self, now: Millis) {
-        if !self.costly.queue.is_empty() && !self.has_enough_in_flight() {
+        if !self.writes.costly.is_empty() && !self.in_flight.is_full(&self.config.limits) {
             self.resume_costly(now);
         }
     }
 
     fn resume_costly(&mut self, now: Millis) {
         // Those that are queued again stand behind those that have waited longer.
-        let mut queue = mem::take(&mut self.costly.queue);
+        let mut queue = mem::take(&mut self.writes.costly);
         while self.spent < self.config.limits.turn_cost_max
-            && !self.costly.has_to_queue()
+            && !self.writes.has_to_queue(self.in_flight.cost())
             && let Some(id) = queue.pop_front()
         {
             self.spent += LOOK_UP_COST;
             if let Some(conn) = self.conns.get_mut(id) {
-                conn.queued = false;
+                conn.waits.costly = false;
                 self.resume_by_id(now, id);
             }
         }
-        let newer = mem::replace(&mut self.costly.queue, queue);
-        self.costly.queue.extend(newer);
+        let newer = mem::replace(&mut self.writes.costly, queue);
+        self.writes.costly.extend(newer);
     }
 }

@@ -78,12 +78,12 @@ impl Shard {
     fn may_ask(&mut self, now: Millis, conn: &mut Conn) -> bool {
         if self.long_commands.unanswered >= self.long_commands_max() {
             // Not in the queue for memory: replies to others go before it.
-            (conn.stalled, conn.wanting) = (true, true);
+            (conn.stalled, conn.waits.memory) = (true, true);
             self.long_commands.waiting.push_back(conn.id);
             return false;
         }
-        if self.room(conn) < FOUR_LETTER_BYTES_MAX {
-            self.wait_for_memory(conn, Wanting { conn: conn.id, need: FOUR_LETTER_BYTES_MAX, list: false, since: now });
+        if self.memory.room(conn) < FOUR_LETTER_BYTES_MAX {
+            self.memory.wait(conn, Wanting { conn: conn.id, need: FOUR_LETTER_BYTES_MAX, list: false, since: now });
             return false;
         }
         self.long_commands.unanswered += 1;
@@ -97,7 +97,7 @@ impl Shard {
 
     /// Connections with long commands, as many as may be asked, wait for memory only. Nothing while others wait for that.
     pub(super) fn let_ask(&mut self, now: Millis) {
-        if !self.wanting.is_empty() {
+        if self.memory.is_awaited() {
             return;
         }
         let mut free = self.long_commands_max().saturating_sub(self.long_commands.unanswered);
@@ -105,8 +105,8 @@ impl Shard {
             && let Some(id) = self.long_commands.waiting.pop_front()
         {
             let Some(mut conn) = self.conns.take(id) else { continue };
-            conn.wanting = false;
-            self.wait_for_memory(&mut conn, Wanting { conn: id, need: FOUR_LETTER_BYTES_MAX, list: false, since: now });
+            conn.waits.memory = false;
+            self.memory.wait(&mut conn, Wanting { conn: id, need: FOUR_LETTER_BYTES_MAX, list: false, since: now });
             self.conns.put_back(conn);
             free -= 1;
         }
@@ -130,8 +130,8 @@ impl Shard {
 
     /// Long texts are not copied: a connection that asked with a command has sent nothing else.
     fn say(&mut self, conn: &mut Conn, text: Vec<u8>) {
-        assert!(conn.output.is_empty(), "a command has one answer");
-        conn.output = text;
+        assert!(conn.unsent() == 0, "a command has one answer");
+        conn.output.append_whole(text);
         self.statistics.sent += 1;
     }
 
@@ -144,12 +144,12 @@ impl Shard {
         if self.flow.leaderless {
             return self.connect_leaderless(conn, &request, entropy);
         }
-        if request.last_zxid_seen > self.view.zxid().max(self.floor).wire() {
+        if request.last_zxid_seen > self.view.zxid().max(self.freshness.floor()).wire() {
             return Err(Close::ClientAhead);
         }
         let timeout_ms = self.negotiated(request.timeout_ms);
         let kind = if request.session_id == 0 {
-            if self.sessions_alive >= self.config.limits.sessions_max {
+            if self.sessions.alive() >= self.config.limits.sessions_max {
                 return Err(Close::SessionLimit);
             }
             CommandKind::CreateSession { timeout_ms, password: entropy }
@@ -167,16 +167,8 @@ impl Shard {
     /// over what is in flight, for all of them together.
     pub(super) fn refuse(&mut self, now: Millis, mut refused: Vec<ConnId>) {
         refused.sort_unstable();
-        let Self { in_flight, in_flight_bytes, large_bytes, .. } = self;
-        in_flight.retain(|command| {
-            // A connection has nothing else in flight before it has a session.
-            let stays = refused.binary_search(&command.conn).is_err();
-            if !stays {
-                *in_flight_bytes -= command.weight;
-                *large_bytes -= command.large;
-            }
-            stays
-        });
+        // A connection has nothing else in flight before it has a session.
+        self.in_flight.refuse(&refused);
         for id in refused {
             let Some(mut conn) = self.conns.take(id) else { continue };
             if conn.is_closing() {
@@ -187,7 +179,6 @@ impl Shard {
             let Some(Pending::Connect { at }) = conn.pending.pop_front() else {
                 unreachable!("a connection that attaches waits for nothing else")
             };
-            self.buffers.lend(&mut conn.output);
             self.count_reply(&mut conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true }, 0);
             let verdict = self.connected(&mut conn, &Outcome::SessionRefused);
             self.settle(now, conn, verdict);
@@ -271,7 +262,7 @@ mod tests {
             shard.received(Millis(1), *id, b"\n");
         }
         assert_eq!(shard.effects.questions.len(), LONG_COMMANDS_MAX);
-        assert!(shard.held_bytes <= half + (1 << 20) && shard.wanting.is_empty());
+        assert!(shard.memory.held() <= half + (1 << 20) && !shard.memory.is_awaited());
         // One of those asked is gone, and one of those that wait.
         shard.hung_up(ids[0]);
         shard.hung_up(ids[49]);

@@ -87,7 +87,7 @@ impl Shard {
         if self.flow.distrusted || !self.config.read_only || request.read_only != Some(true) || zxid.0 == 0 {
             return Err(Close::NoLeader);
         }
-        if request.last_zxid_seen > zxid.max(self.floor).wire() {
+        if request.last_zxid_seen > zxid.max(self.freshness.floor()).wire() {
             return Err(Close::ClientAhead);
         }
         let asked = SessionId(request.session_id);
@@ -96,16 +96,15 @@ impl Shard {
             return Err(Close::NoLeader);
         }
         let right = self.read_only_password(session);
-        self.buffers.lend(&mut conn.output);
         if asked != SessionId(0) && !same_secret(&password(request), &right) {
-            reply::connected(&mut conn.output, 0, 0, &[0; 16], Some(true));
+            reply::connected(conn.output.buffer(&mut self.buffers), 0, 0, &[0; 16], Some(true));
             return Err(Close::SessionRefused);
         }
         conn.phase = Phase::Live;
         conn.read_only = true;
         conn.session = session;
         conn.timeout_ms = self.negotiated(request.timeout_ms);
-        reply::connected(&mut conn.output, session.0, conn.timeout_ms, &right, Some(true));
+        reply::connected(conn.output.buffer(&mut self.buffers), session.0, conn.timeout_ms, &right, Some(true));
         Ok(())
     }
 
@@ -128,14 +127,14 @@ impl Shard {
 
     /// Answers a write, or a sync, of a read-only session. Everything before it has been answered.
     pub(super) fn refuse_write(&mut self, now: Millis, conn: &mut Conn, what: Answered) -> Served {
-        let (zxid, begins) = (self.view.zxid(), conn.output.len());
+        let (zxid, begins) = (self.view.zxid(), conn.unsent());
         let closes = what.op == Some(OpCode::CloseSession);
         if closes {
-            reply::done(&mut conn.output, what.xid, zxid);
+            reply::done(conn.output.buffer(&mut self.buffers), what.xid, zxid);
         } else {
-            reply::error(&mut conn.output, what.xid, zxid, ErrorCode::NotReadOnly);
+            reply::error(conn.output.buffer(&mut self.buffers), what.xid, zxid, ErrorCode::NotReadOnly);
         }
-        let bytes = conn.output.len() - begins;
+        let bytes = conn.unsent() - begins;
         self.count_reply(conn, now, what, bytes);
         if closes { Err(Close::Done) } else { Ok(()) }
     }

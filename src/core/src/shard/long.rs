@@ -57,24 +57,24 @@ impl Shard {
             identities: conn.identities.as_slice(),
             skip_acl: self.config.skip_acl,
             reply_bytes_max: limit,
-            room: self.room(conn),
+            room: self.memory.room(conn),
         }
     }
 
     /// What a read of this connection may look at; takes its output, to be put back.
     #[inline(always)]
     pub(super) fn read_context<'s>(&'s mut self, conn: &'s mut Conn) -> (ReadContext<'s>, Vec<u8>) {
-        let (unsent, room) = (conn.unsent(), self.room(conn));
+        let (unsent, room) = (conn.unsent(), self.memory.room(conn));
         let has_turn = mem::take(&mut self.has_turn) || self.delay.is_due();
-        let output = mem::take(&mut conn.output);
-        let Self { view, watches, config, ephemerals, .. } = self;
+        let output = conn.output.take_buffer(&mut self.buffers);
+        let Self { view, watches, config, sessions, .. } = self;
         let context = ReadContext {
             view,
             watches,
             conn: conn.id,
             identities: conn.identities.as_slice(),
             any_sasl_user: config.any_sasl_user.as_ref(),
-            ephemerals: if ephemerals.is_empty() { None } else { ephemerals.get(&conn.session) },
+            ephemerals: sessions.ephemerals(conn.session),
             skip_acl: config.skip_acl,
             keeper: config.keeper_extensions,
             reply_bytes_max: config
@@ -107,19 +107,19 @@ impl Shard {
             _ if is_walk(op) => Walk::start(&self.walk_context(conn), op, &mut Reader::new(&record)).map(Long::Walk),
             OpCode::SetWatches | OpCode::SetWatches2 => {
                 let need = record.len() * EVENTS_PER_BYTE;
-                if need > self.room(conn) {
+                if need > self.memory.room(conn) {
                     return self.put_back(now, conn, (xid, op, record, at), need, false);
                 }
                 Rewatch::begin(op, record).map(Long::Rewatch)
             }
-            _ if !self.may_begin_list() => {
+            _ if !self.lists.may_begin() => {
                 return self.put_back(now, conn, (xid, op, record, at), 0, true);
             }
             _ => {
                 let (mut context, output) = self.read_context(conn);
                 let begun = context.begin_list(xid, op, &mut Reader::new(&record));
                 let why = context.put_off.take();
-                conn.output = output;
+                conn.output.put_back(output);
                 match why {
                     Some(PutOff::Room(need)) => {
                         return self.put_back(now, conn, (xid, op, record, at), need, true);
@@ -131,7 +131,7 @@ impl Shard {
         match begun {
             Ok(long) => {
                 if matches!(long, Long::List(_)) {
-                    self.lists.push(conn.id);
+                    self.lists.begin(conn.id);
                 }
                 self.go_on(now, conn, xid, op, Box::new(long), at);
             }
@@ -151,7 +151,7 @@ impl Shard {
     ) {
         let (begun, floor, barrier) = (None, Zxid(0), 0);
         conn.pending.push_front(Pending::Long { xid, op, record, begun, floor, barrier, at });
-        self.wait_for_memory(conn, Wanting { conn: conn.id, need, list, since: now });
+        self.memory.wait(conn, Wanting { conn: conn.id, need, list, since: now });
     }
 
     fn go_on(&mut self, now: Millis, conn: &mut Conn, xid: i32, op: OpCode, mut long: Box<Long>, at: Micros) {
@@ -163,17 +163,16 @@ impl Shard {
                     view: &self.view,
                     identities: conn.identities.as_slice(),
                     skip_acl: self.config.skip_acl,
-                    reply_bytes_max: self.config.limits.reply_buffer_bytes_hard_max.min(self.room(conn)),
+                    reply_bytes_max: self.config.limits.reply_buffer_bytes_hard_max.min(self.memory.room(conn)),
                     changed_bytes_max: self.config.limits.reply_buffer_bytes_total_max / LISTS_MAX,
                 };
                 list.step(&context, &mut looked)
             }
             Long::Rewatch(rewatch) => {
                 let before = rewatch.passed();
-                self.buffers.lend(&mut conn.output);
                 let (mut context, mut output) = self.read_context(conn);
                 let done = rewatch.step(&mut context, &mut output, xid);
-                conn.output = output;
+                conn.output.put_back(output);
                 looked = (rewatch.passed() - before) * WATCH_COST / NAME_COST;
                 Ok(done)
             }
@@ -200,20 +199,19 @@ impl Shard {
         long: Option<Long>,
         failed: Option<ErrorCode>,
     ) {
-        self.buffers.lend(&mut conn.output);
         let (zxid, xid) = (self.view.zxid(), what.xid);
-        let begins = conn.output.len();
+        let begins = conn.unsent();
         if let Some(code) = failed {
-            reply::error(&mut conn.output, xid, zxid, code);
+            reply::error(conn.output.buffer(&mut self.buffers), xid, zxid, code);
         }
-        let mut bytes = conn.output.len() - begins;
+        let mut bytes = conn.unsent() - begins;
         match long {
             Some(Long::Walk(walk)) if failed.is_none() => {
-                walk.reply(&mut conn.output, xid, zxid);
-                bytes = conn.output.len() - begins;
+                walk.reply(conn.output.buffer(&mut self.buffers), xid, zxid);
+                bytes = conn.unsent() - begins;
             }
             Some(Long::List(list)) => {
-                self.lists.retain(|id| *id != conn.id);
+                self.lists.end(conn.id);
                 if let Some((path, hash)) = list.fresh_watch(failed.is_some()) {
                     self.watches.take_back(conn.id, path, hash);
                 }
@@ -221,51 +219,30 @@ impl Shard {
                 if failed.is_none() {
                     bytes = reply.len();
                 }
-                match failed {
-                    Some(_) => {}
-                    None if conn.unsent() == 0 => (conn.output, conn.sent) = (reply, 0),
-                    None => conn.append_whole(reply),
+                if failed.is_none() {
+                    conn.output.append_whole(reply);
                 }
-                conn.append_whole(events);
+                conn.output.append_whole(events);
             }
             _ => {}
         }
         if conn.unsent() > self.config.limits.reply_buffer_bytes_soft_max {
-            conn.allow_unsent();
+            conn.output.allow_unsent();
         }
         conn.blocked = conn.pending.iter().any(Pending::blocks);
         self.count_reply(conn, now, what, bytes);
     }
 
-    /// A transaction is about to reach the view: lists under way keep what was, from where the last call ended. False
-    /// when the turn's work is done before all is kept. From then on no list begins until the transaction is applied:
-    /// it would keep nothing of it.
-    #[cold]
+    /// A transaction is about to reach the view: see [`Lists::preserve`](super::lists::Lists::preserve).
     pub(super) fn preserve(&mut self, txn: &AppliedTxn) -> bool {
-        let Self { lists, conns, view, spent, preserved, config, .. } = self;
-        while let Some(change) = txn.changes.get(*preserved) {
-            if *spent >= config.limits.turn_cost_max {
-                return false;
-            }
-            *preserved += 1;
-            for id in &*lists {
-                if let Some(list) = conns.get_mut(*id).and_then(Conn::list_under_way) {
-                    *spent += list.preserve(view, change);
-                }
-            }
-        }
-        true
-    }
-
-    /// Whether a list that is to be written in pieces may begin.
-    pub(super) fn may_begin_list(&self) -> bool {
-        self.lists.len() < LISTS_MAX && self.preserved == 0
+        let max = self.config.limits.turn_cost_max;
+        self.lists.preserve(txn, (&self.view, &mut self.conns), &mut self.spent, max)
     }
 
     /// The connection's next requests wait until others have had their turns.
     pub(super) fn go_on_later(&mut self, conn: &mut Conn) {
         conn.stalled = true;
-        if !mem::replace(&mut conn.again, true) {
+        if !mem::replace(&mut conn.waits.turn, true) {
             self.walking.push_back(conn.id);
         }
     }
@@ -275,7 +252,7 @@ impl Shard {
         !self.walking.is_empty()
             || !self.dropping.is_empty()
             || self.is_looking_around()
-            || self.may_admit()
+            || self.memory.may_admit(&self.conns, self.lists.may_begin())
             || self.may_resume()
             || self.may_serve_behind()
     }
@@ -303,6 +280,23 @@ impl Shard {
         self.look_around(now);
     }
 
+    /// The connection that has waited longest for memory goes on, if there is enough for it.
+    fn admit(&mut self, now: Millis) {
+        if !self.memory.may_admit(&self.conns, self.lists.may_begin()) {
+            return;
+        }
+        let Some(mut conn) = self.memory.begin_admission(&mut self.conns) else { return };
+        self.has_turn = true;
+        let verdict = if conn.is_closing() {
+            Ok(())
+        } else {
+            self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn))
+        };
+        self.settle(now, conn, verdict);
+        self.memory.end_admission();
+        self.has_turn = false;
+    }
+
     /// A piece of the read, or the next requests, of the connection that has waited longest for that.
     fn go_on_with_next(&mut self, now: Millis) {
         let Some(id) = self.walking.pop_front() else { return };
@@ -313,7 +307,7 @@ impl Shard {
         if self.pauses(&conn) {
             return self.conns.put_back(conn);
         }
-        self.has_turn = mem::take(&mut conn.again);
+        self.has_turn = mem::take(&mut conn.waits.turn);
         if !self.has_turn {
             match conn.pending.pop_front() {
                 Some(Pending::Long { xid, op, begun: Some(long), at, .. }) => {

@@ -9,15 +9,16 @@
 //! requests become whole one after the other, instead of all of them growing until none can. Who holds memory and does
 //! not take it, or does not send the rest, is ended when others have waited too long, so nobody waits for ever.
 
-use super::Shard;
-use crate::conn::{Close, Conn};
+use crate::conn::{Close, Conn, Conns};
 use crate::ids::{ConnId, Millis};
 use crate::limits::{
-    ENDED_PIECE, MEMORY_WAIT_MS, MODERATE_BYTES, PART_WAIT_MS, READER_LOOK_MS, RESERVED_SHARE, SLOTS_PIECE,
-    SLOW_BYTES_PER_S, SLOW_LOOK_MS,
+    MEMORY_WAIT_MS, MODERATE_BYTES, PART_WAIT_MS, READER_LOOK_MS, RESERVED_SHARE, SLOTS_PIECE, SLOW_BYTES_PER_S,
+    SLOW_LOOK_MS, ShardLimits,
 };
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::mem;
 
 /// A connection that waits for memory.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +31,9 @@ pub(super) struct Wanting {
     pub(super) since: Millis,
 }
 
-/// Those who hold memory and do not take it, or do not send the rest.
+/// Connections that hold memory and do not take it, or do not send the rest.
 #[derive(Debug)]
-pub(super) struct SlowHolders {
+struct SlowHolders {
     /// The slot that is looked at next, if not all were.
     next: Option<usize>,
     /// How long the first has waited for memory.
@@ -43,27 +44,67 @@ pub(super) struct SlowHolders {
     list: Vec<(u64, ConnId)>,
 }
 
-impl Shard {
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// The limit.
+    max: usize,
+    /// Bytes that a connection may hold whatever the others hold.
+    small: usize,
+    /// Bytes that all connections hold.
+    held: usize,
+    /// Connections that wait for memory, oldest first.
+    waiting: VecDeque<Wanting>,
+    /// The first of these has its turn.
+    admitting: bool,
+    /// The first that waits has waited so long that no others go past it.
+    keeps_order: bool,
+    /// When the slow holders were last looked for.
+    looked_at: Millis,
+    slow: Option<Box<SlowHolders>>,
+}
+
+impl Memory {
+    pub(super) fn new(limits: &ShardLimits, now: Millis) -> Self {
+        Self {
+            max: limits.reply_buffer_bytes_total_max,
+            small: limits.small(),
+            held: 0,
+            waiting: VecDeque::new(),
+            admitting: false,
+            keeps_order: false,
+            looked_at: now,
+            slow: None,
+        }
+    }
+
+    /// Bytes that all connections hold.
+    pub(super) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Whether a connection to which so many bytes are owed must not be owed more.
+    pub(super) const fn is_exhausted_for(&self, unsent: usize) -> bool {
+        self.held >= self.max && unsent > self.small
+    }
+
     /// Whether a connection that holds `own` bytes may hold `need` more.
-    fn has_memory(&self, own: usize, need: usize) -> bool {
-        let max = self.config.limits.reply_buffer_bytes_total_max;
-        let most = if own + need > MODERATE_BYTES { max - max / RESERVED_SHARE } else { max };
-        self.held_bytes + need <= most || self.held_bytes - own <= max / 2
+    fn has(&self, own: usize, need: usize) -> bool {
+        let most = if own + need > MODERATE_BYTES { self.max - self.max / RESERVED_SHARE } else { self.max };
+        self.held + need <= most || self.held - own <= self.max / 2
     }
 
     /// Whether the connection must give back before it may hold more.
-    pub(super) fn is_short_of_memory(&self, conn: &Conn) -> bool {
-        self.held_bytes > self.config.limits.reply_buffer_bytes_total_max
-            && conn.summed > self.config.limits.small()
-            && !self.has_memory(conn.summed, 0)
+    pub(super) fn is_short(&self, conn: &Conn) -> bool {
+        self.held > self.max && conn.held.counted() > self.small && !self.has(conn.held.counted(), 0)
     }
 
-    /// Bytes of a reply for which there is memory.
+    /// Bytes of a reply to this connection for which there is memory.
     #[inline]
     pub(super) fn room(&self, conn: &Conn) -> usize {
-        let others = self.held_bytes - conn.summed;
-        let is_ample = others <= self.config.limits.reply_buffer_bytes_total_max / 2;
-        if is_ample && (self.wanting.is_empty() || self.admitting) {
+        let others = self.held - conn.held.counted();
+        let is_ample = others <= self.max / 2;
+        if is_ample && (self.waiting.is_empty() || self.admitting) {
             usize::MAX
         } else {
             self.scarce_room(conn, others)
@@ -72,149 +113,147 @@ impl Shard {
 
     #[inline(never)]
     fn scarce_room(&self, conn: &Conn, others: usize) -> usize {
-        let (small, max) = (self.config.limits.small(), self.config.limits.reply_buffer_bytes_total_max);
-        // As it was weighed when it was admitted.
-        let holds = if self.admitting { conn.summed } else { conn.holds() };
+        // As it was counted when it was admitted.
+        let holds = if self.admitting { conn.held.counted() } else { conn.holds() };
         let most = if self.keeps_order && !self.admitting { 0 } else { MODERATE_BYTES };
-        let moderate = most.saturating_sub(holds).min(max.saturating_sub(others + holds)).max(small);
-        if !self.wanting.is_empty() && !self.admitting {
+        let moderate = most.saturating_sub(holds).min(self.max.saturating_sub(others + holds)).max(self.small);
+        if !self.waiting.is_empty() && !self.admitting {
             return moderate;
         }
-        (max - max / RESERVED_SHARE).saturating_sub(others + holds).max(moderate)
+        (self.max - self.max / RESERVED_SHARE).saturating_sub(others + holds).max(moderate)
     }
 
-    pub(super) fn wait_for_memory(&mut self, conn: &mut Conn, wanting: Wanting) {
+    /// Whether a connection waits.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Puts the connection into the queue, unless it stands there.
+    pub(super) fn wait(&mut self, conn: &mut Conn, wanting: Wanting) {
         conn.stalled = true;
-        if !core::mem::replace(&mut conn.wanting, true) {
-            self.wanting.push_back(wanting);
+        if !mem::replace(&mut conn.waits.memory, true) {
+            self.waiting.push_back(wanting);
         }
     }
 
-    /// Whether the first that waits for memory need not any more.
-    pub(super) fn may_admit(&self) -> bool {
-        let Some(first) = self.wanting.front() else { return false };
-        let Some(conn) = self.conns.get(first.conn).filter(|conn| !conn.is_closing()) else { return true };
-        self.has_memory(conn.summed, first.need) && (!first.list || self.may_begin_list())
+    /// Whether the first that waits need not any more. `list`: whether a list in pieces may begin.
+    pub(super) fn may_admit(&self, conns: &Conns, list: bool) -> bool {
+        let Some(first) = self.waiting.front() else { return false };
+        let Some(conn) = conns.get(first.conn).filter(|conn| !conn.is_closing()) else { return true };
+        self.has(conn.held.counted(), first.need) && (!first.list || list)
     }
 
-    pub(super) fn admit(&mut self, now: Millis) {
-        if !self.may_admit() {
-            return;
-        }
-        let Some(mut conn) = self.wanting.pop_front().and_then(|first| self.conns.take(first.conn)) else { return };
-        conn.wanting = false;
-        (self.admitting, self.has_turn) = (true, true);
-        let verdict = if conn.is_closing() {
-            Ok(())
-        } else {
-            self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn))
-        };
-        self.settle(now, conn, verdict);
-        (self.admitting, self.has_turn) = (false, false);
+    /// Takes the first out of the queue. It may hold its memory until [`Memory::end_admission`].
+    pub(super) fn begin_admission(&mut self, conns: &mut Conns) -> Option<Box<Conn>> {
+        let mut conn = self.waiting.pop_front().and_then(|first| conns.take(first.conn))?;
+        conn.waits.memory = false;
+        self.admitting = true;
+        Some(conn)
+    }
+
+    pub(super) const fn end_admission(&mut self) {
+        self.admitting = false;
     }
 
     /// Counts anew what a connection holds.
-    pub(super) fn weigh(&mut self, now: Millis, conn: &mut Conn) {
-        self.count_held(conn);
-        // Of a stalled one the length is not judged yet.
+    pub(super) fn count(&mut self, now: Millis, conn: &mut Conn) {
+        self.sum_up(conn);
+        // The length of a stalled one's input is not judged yet.
         if !conn.input.is_empty() && !conn.stalled && !conn.is_closing() && self.sets_aside_the_rest(now, conn) {
-            self.count_held(conn);
+            self.sum_up(conn);
         }
-        conn.note_held(now, conn.summed > self.config.limits.small());
+        conn.held.note(now, conn.held.counted() > self.small);
     }
 
-    fn count_held(&mut self, conn: &mut Conn) {
+    fn sum_up(&mut self, conn: &mut Conn) {
         let holds = conn.holds();
-        self.held_bytes = self.held_bytes - conn.summed + holds;
-        conn.summed = holds;
+        self.held = self.held - conn.held.count(holds) + holds;
+    }
+
+    /// The connection ends.
+    pub(super) const fn forget(&mut self, conn: &Conn) {
+        self.held -= conn.held.counted();
+    }
+
+    /// No connection is left.
+    pub(super) fn clear_queue(&mut self) {
+        self.waiting.clear();
     }
 
     /// Sets memory aside for the rest of a large request, or makes the connection wait for it, if it must do either.
     fn sets_aside_the_rest(&mut self, now: Millis, conn: &mut Conn) -> bool {
-        let limits = &self.config.limits;
         let missing = conn.missing();
-        let is_small = conn.input.len() + missing <= limits.small();
+        let is_small = conn.input.len() + missing <= self.small;
         let is_set_aside = conn.input.has_room(missing);
-        if is_small || is_set_aside || self.held_bytes <= limits.reply_buffer_bytes_total_max / 2 {
+        if is_small || is_set_aside || self.held <= self.max / 2 {
             return false;
         }
-        let is_first = self.wanting.is_empty() || self.admitting;
-        if is_first && self.has_memory(conn.summed, missing) {
+        let is_first = self.waiting.is_empty() || self.admitting;
+        if is_first && self.has(conn.held.counted(), missing) {
             conn.input.make_room(missing);
         } else {
             let need = conn.input.len() + missing;
-            self.wait_for_memory(conn, Wanting { conn: conn.id, need, list: false, since: now });
+            self.wait(conn, Wanting { conn: conn.id, need, list: false, since: now });
         }
         true
     }
 
-    /// Ends those who hold memory and do not take it, or do not send the rest, who has held it longest first, when
-    /// others have waited long enough, until there is memory for those. So who waits in the midst of a request does not
-    /// go before those that it waits for.
-    ///
-    /// Begins to look for them.
+    /// Begins to look for slow holders if connections have waited long enough. They are ended until there is memory for those that
+    /// wait, the longest holder first. So a connection that waits in the midst of a request does not go before those it waits for.
     pub(super) fn look_for_slow_holders(&mut self, now: Millis) {
-        let waited = self.wanting.front().map_or(0, |first| now.since(first.since));
+        let waited = self.waiting.front().map_or(0, |first| now.since(first.since));
         let ms = now.since(self.looked_at);
         self.keeps_order = waited >= MEMORY_WAIT_MS;
-        if self.slow_holders.is_none() && waited >= PART_WAIT_MS && ms >= SLOW_LOOK_MS {
+        if self.slow.is_none() && waited >= PART_WAIT_MS && ms >= SLOW_LOOK_MS {
             self.looked_at = now;
-            self.slow_holders = Some(Box::new(SlowHolders { next: Some(0), waited, ms, list: Vec::new() }));
+            self.slow = Some(Box::new(SlowHolders { next: Some(0), waited, ms, list: Vec::new() }));
         }
     }
 
-    /// Looks at some more connections, or ends some of those that were found.
-    pub(super) fn end_slow_holders(&mut self, now: Millis) {
-        let Some(mut slow) = self.slow_holders.take() else { return };
-        if let Some(from) = slow.next {
-            self.find_slow_holders(now, from, &mut slow);
-        }
-        if slow.next.is_some() || !self.end_found(now, &mut slow.list) {
-            self.slow_holders = Some(slow);
-        }
+    /// Whether [`Memory::next_slow_holders`] has something to do.
+    pub(super) const fn has_slow_holders(&self) -> bool {
+        self.slow.is_some()
     }
 
-    fn find_slow_holders(&mut self, now: Millis, from: usize, found: &mut SlowHolders) {
-        let small = self.config.limits.small();
-        let SlowHolders { waited, ms, .. } = *found;
+    /// Looks at some more connections. Whether all slow holders are found.
+    pub(super) fn find_slow_holders(&mut self, now: Millis, conns: &mut Conns) -> bool {
+        let Some(found) = &mut self.slow else { return false };
+        let Some(from) = found.next else { return true };
+        let (small, waited, ms) = (self.small, found.waited, found.ms);
         let mut slow = |conn: &mut Conn| {
-            let is_part = conn.missing() > 0 && conn.input.len() > small && !conn.wanting;
+            let is_part = conn.missing() > 0 && conn.input.len() > small && !conn.waits.memory;
             let is_not_reading =
-                conn.unsent() > small && waited >= MEMORY_WAIT_MS && conn.held_ms(now) >= READER_LOOK_MS;
-            // What it took since the last look; before that the sockets' buffers took much of it.
-            let took = u64::from(core::mem::take(&mut conn.took));
-            let is_slow = conn.held_ms(now) >= SLOW_LOOK_MS && took * 1000 < SLOW_BYTES_PER_S * ms;
-            (is_slow && (is_not_reading || is_part)).then_some((conn.held_ms(now), conn.id))
+                conn.unsent() > small && waited >= MEMORY_WAIT_MS && conn.held.ms(now) >= READER_LOOK_MS;
+            // Bytes that it took since the last look. Before that the sockets' buffers took much of it.
+            let took = u64::from(conn.held.take_moved());
+            let is_slow = conn.held.ms(now) >= SLOW_LOOK_MS && took * 1000 < SLOW_BYTES_PER_S * ms;
+            (is_slow && (is_not_reading || is_part)).then_some((conn.held.ms(now), conn.id))
         };
-        found.list.extend(self.conns.range_mut(from, SLOTS_PIECE).filter_map(&mut slow));
-        found.next = self.conns.after(from, SLOTS_PIECE);
+        found.list.extend(conns.range_mut(from, SLOTS_PIECE).filter_map(&mut slow));
+        found.next = conns.after(from, SLOTS_PIECE);
         if found.next.is_none() {
             found.list.sort_unstable();
         }
+        found.next.is_none()
     }
 
-    /// Ends some of the slow holders, the last of the list first. True when there is memory for those who have waited long
-    /// enough, or no holder is left.
-    fn end_found(&mut self, now: Millis, list: &mut Vec<(u64, ConnId)>) -> bool {
-        let small = self.config.limits.small();
+    /// The next holder that was found, the longest first. `None` when there is memory for the connections that have waited long enough,
+    /// or no holder is left. `list`: whether a list in pieces may begin.
+    pub(super) fn next_slow_holder(&mut self, now: Millis, conns: &Conns, list: bool) -> Option<ConnId> {
         let overdue = |wanting: &&Wanting| now.since(wanting.since) >= PART_WAIT_MS;
-        let needed: usize = self.wanting.iter().take_while(overdue).map(|wanting| wanting.need).sum();
-        for _ in 0..ENDED_PIECE {
-            if !self.wanting.front().as_ref().is_some_and(overdue) {
-                return true;
-            }
-            if self.may_admit() && self.held_bytes + needed <= self.config.limits.reply_buffer_bytes_total_max {
-                return true;
-            }
-            let Some((_, id)) = list.pop() else { return true };
-            // What it took since it was found is not held any more.
-            if self.conns.get(id).is_some_and(|conn| conn.summed > small)
-                && let Some(conn) = self.conns.take(id)
-            {
-                let why = if conn.unsent() > small { Close::SlowReader } else { Close::SlowSender };
-                self.end(&conn, why);
-            }
+        let needed: usize = self.waiting.iter().take_while(overdue).map(|wanting| wanting.need).sum();
+        let is_enough = self.may_admit(conns, list) && self.held + needed <= self.max;
+        let goes_on = self.waiting.front().as_ref().is_some_and(overdue) && !is_enough;
+        let next = self.slow.as_mut().filter(|_| goes_on).and_then(|slow| slow.list.pop());
+        if next.is_none() {
+            self.slow = None;
         }
-        false
+        next.map(|(_, id)| id)
+    }
+
+    /// Why a slow holder ends; `None` if it has taken what it held.
+    pub(super) fn ends_slow_holder(&self, conn: &Conn) -> Option<Close> {
+        let why = if conn.unsent() > self.small { Close::SlowReader } else { Close::SlowSender };
+        (conn.held.counted() > self.small).then_some(why)
     }
 }

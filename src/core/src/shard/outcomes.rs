@@ -4,22 +4,19 @@
 use super::delays::Delay;
 use super::{Garbage, Served, Shard};
 use crate::audit;
-use crate::change::{AppliedBatch, AppliedTxn, Change, OpResult, Outcome, SessionChange};
+use crate::change::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
 use crate::command::{Identity, Origin};
 use crate::conn::{Close, Conn, Pending, Phase};
 use crate::delta::Delta;
 use crate::ids::{ConnId, Millis, ShardId, Zxid};
-use crate::limits::{BYTES_PER_COST, DROPPED_PIECE, EVENT_COST, LOOK_UP_COST, REQUEST_COST};
+use crate::limits::{LOOK_UP_COST, REQUEST_COST};
 use crate::reply;
 use crate::report::Answered;
 use crate::snapshot::Snapshot;
 use crate::view::WARM_MAX;
-use crate::znode::Owner;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
-use core::mem;
 use corral_wire::records::ReplyHeader;
 use corral_wire::{ErrorCode, OpCode};
 
@@ -53,7 +50,7 @@ impl Shard {
                 next = at;
                 break;
             }
-            let goes_on = self.telling.is_some();
+            let goes_on = self.events.is_telling();
             if !goes_on && self.may_serve_behind() {
                 // Before the next events, which they would have to wait for.
                 self.serve_those_behind(now);
@@ -79,11 +76,12 @@ impl Shard {
             }
             self.spent += REQUEST_COST * (1 + txn.changes.len());
             for change in &txn.changes {
-                self.note_ephemeral(change);
+                self.sessions.note_change(&self.view, change);
                 self.view.apply(txn.zxid, change);
             }
             self.view.set_zxid(txn.zxid);
-            (self.delay, self.preserved) = (Delay::default(), 0);
+            self.delay = Delay::default();
+            self.lists.applied();
             if self.config.audit && self.config.shard == ShardId(0) {
                 self.effects.audited.extend(audit::ephemerals_deleted(txn));
             }
@@ -92,7 +90,7 @@ impl Shard {
             }
             if let Some(origin) = txn.origin.filter(|origin| self.is_mine(*origin))
                 && !self.ends_underway(now, origin.conn, txn)
-                && self.came_back(origin.conn, txn)
+                && self.came_back(origin.conn, &txn.outcome)
             {
                 let told = self.effects.dirty.len();
                 self.answer(now, origin.conn, txn);
@@ -101,9 +99,7 @@ impl Shard {
                     answered += 1;
                 }
             }
-            if !self.behind.is_empty() {
-                self.serve_those_behind(now);
-            }
+            self.serve_those_behind(now);
         }
         self.resume_held_back(now);
         self.close_if_drained(now);
@@ -113,7 +109,7 @@ impl Shard {
     /// Whether the transaction is no command that comes back, but the end of what one began.
     fn ends_underway(&mut self, now: Millis, conn: ConnId, txn: &AppliedTxn) -> bool {
         let Outcome::Later(outcome) = &txn.outcome else { return false };
-        self.audit_later(conn, outcome);
+        self.in_flight.end_underway(conn, outcome, &mut self.effects.audited);
         self.answer_later(now, conn, txn.zxid, outcome);
         true
     }
@@ -133,7 +129,6 @@ impl Shard {
 
     /// The oldest unanswered request of the connection is the one this transaction belongs to: both are in order.
     pub(super) fn answer_first(&mut self, now: Millis, conn: &mut Conn, txn: &AppliedTxn) -> Served {
-        self.buffers.lend(&mut conn.output);
         conn.proposed -= 1;
         match conn.pending.pop_front() {
             Some(Pending::Write { xid, op, at }) => {
@@ -143,14 +138,13 @@ impl Shard {
                 if op == OpCode::Reconfig {
                     if matches!(txn.outcome, Outcome::Underway(_)) {
                         conn.pending.push_front(Pending::Underway { xid, op, at });
-                        self.underway.push(conn.id);
                         return Ok(());
                     }
                     conn.blocked = false;
                 }
-                let begins = conn.output.len();
-                reply::outcome(&mut conn.output, xid, txn.zxid, &txn.outcome);
-                let bytes = conn.output.len() - begins;
+                let begins = conn.unsent();
+                reply::outcome(conn.output.buffer(&mut self.buffers), xid, txn.zxid, &txn.outcome);
+                let bytes = conn.unsent() - begins;
                 self.count_reply(conn, now, Answered { op: Some(op), xid, at, update: true }, bytes);
                 if !self.effects.slow.is_empty()
                     && let Some(change) = txn.changes.first()
@@ -169,7 +163,6 @@ impl Shard {
 
     /// What was under way has come to its end, in another transaction than the one that ordered it.
     pub(super) fn answer_later(&mut self, now: Millis, id: ConnId, zxid: Zxid, outcome: &Outcome) {
-        self.underway.retain(|other| *other != id);
         let Some(mut conn) = self.conns.take(id) else { return };
         let Some(Pending::Underway { xid, op, at }) = conn.pending.front().filter(|_| !conn.is_closing()) else {
             return self.conns.put_back(conn);
@@ -177,11 +170,28 @@ impl Shard {
         let (xid, op, at) = (*xid, *op, *at);
         conn.pending.pop_front();
         conn.blocked = false;
-        self.buffers.lend(&mut conn.output);
-        let begins = conn.output.len();
-        reply::outcome(&mut conn.output, xid, zxid, outcome);
-        let bytes = conn.output.len() - begins;
+        let begins = conn.unsent();
+        reply::outcome(conn.output.buffer(&mut self.buffers), xid, zxid, outcome);
+        let bytes = conn.unsent() - begins;
         self.count_reply(&mut conn, now, Answered { op: Some(op), xid, at, update: true }, bytes);
+        let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));
+        self.settle(now, conn, verdict);
+    }
+
+    /// A sync has come back from the leader, behind every batch it stands for.
+    pub(super) fn synced(&mut self, now: Millis, id: ConnId) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        if conn.is_closing() {
+            return self.conns.put_back(conn);
+        }
+        let last = self.freshness.pass(id);
+        if let Some(Pending::Sync { done, .. }) = conn.pending.back_mut()
+            && last
+        {
+            *done = true;
+            // A read in front of it may have become a long one meanwhile.
+            conn.blocked = conn.pending.iter().any(Pending::blocks);
+        }
         let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));
         self.settle(now, conn, verdict);
     }
@@ -190,21 +200,24 @@ impl Shard {
         match outcome {
             Outcome::SessionCreated { session, timeout_ms, password }
             | Outcome::SessionAttached { session, timeout_ms, password, .. } => {
-                if let Outcome::SessionAttached { ephemerals, .. } = outcome
-                    && !ephemerals.is_empty()
-                {
-                    self.ephemerals.insert(*session, ephemerals.clone());
-                }
+                let ephemerals =
+                    if let Outcome::SessionAttached { ephemerals, .. } = outcome { Some(ephemerals) } else { None };
                 conn.phase = Phase::Live;
                 conn.session = *session;
                 conn.timeout_ms = *timeout_ms;
-                self.sessions.insert(*session, conn.id);
+                self.sessions.bind(*session, conn.id, ephemerals);
                 let read_only = conn.knows_read_only.then_some(false);
-                reply::connected(&mut conn.output, session.0, *timeout_ms, password, read_only);
+                reply::connected(conn.output.buffer(&mut self.buffers), session.0, *timeout_ms, password, read_only);
                 Ok(())
             }
             _ => {
-                reply::connected(&mut conn.output, 0, 0, &[0; 16], conn.knows_read_only.then_some(false));
+                reply::connected(
+                    conn.output.buffer(&mut self.buffers),
+                    0,
+                    0,
+                    &[0; 16],
+                    conn.knows_read_only.then_some(false),
+                );
                 Err(Close::SessionRefused)
             }
         }
@@ -219,10 +232,10 @@ impl Shard {
             && !conn.is_closing()
         {
             // With writes behind them they must see the state before these.
-            if (conn.proposed == 0 && conn.wanting) || (conn.again && !self.delay.is_due()) {
+            if (conn.proposed == 0 && conn.waits.memory) || (conn.waits.turn && !self.delay.is_due()) {
                 return Ok(());
             }
-            if self.is_blocked(conn) {
+            if self.freshness.is_blocked(conn) {
                 return Ok(());
             }
             if self.spent >= self.config.limits.turn_cost_max {
@@ -231,11 +244,9 @@ impl Shard {
             }
             let waits_for_events = self.waits_for_events(conn);
             if floor > self.view.zxid() || waits_for_events {
-                if !mem::replace(&mut conn.behind, true) {
-                    // Events are told before the next state.
-                    let from = if waits_for_events { Zxid(self.view.zxid().0 + 1) } else { floor };
-                    self.behind.push(Reverse((from, conn.id)));
-                }
+                // Events are told before the next state.
+                let from = if waits_for_events { Zxid(self.view.zxid().0 + 1) } else { floor };
+                self.freshness.wait(conn, from);
                 return Ok(());
             }
             match conn.pending.pop_front() {
@@ -245,13 +256,12 @@ impl Shard {
                 }
                 Some(Pending::Long { xid, op, record, at, .. }) => self.begin_long(now, conn, xid, op, record, at),
                 Some(Pending::Sync { xid, path, at, .. }) => {
-                    self.buffers.lend(&mut conn.output);
-                    let (zxid, begins) = (self.view.zxid().wire(), conn.output.len());
-                    reply::frame(&mut conn.output, |writer| {
+                    let (zxid, begins) = (self.view.zxid().wire(), conn.unsent());
+                    reply::frame(conn.output.buffer(&mut self.buffers), |writer| {
                         ReplyHeader::ok(xid, zxid).encode(writer);
                         writer.buffer(path.as_deref());
                     });
-                    let bytes = conn.output.len() - begins;
+                    let bytes = conn.unsent() - begins;
                     self.count_reply(conn, now, Answered { op: Some(OpCode::Sync), xid, at, update: false }, bytes);
                 }
                 other => unreachable!("{other:?} was in front"),
@@ -260,55 +270,25 @@ impl Shard {
         Ok(())
     }
 
-    /// Keeps the lists of ephemerals of the sessions that are here; called before the change reaches the view.
-    pub(super) fn note_ephemeral(&mut self, change: &Change) {
-        match change {
-            Change::Created { at, node, .. } => {
-                if let Owner::Session(session) = Owner::from_bits(node.stat.owner)
-                    && self.sessions.contains_key(&session)
-                {
-                    self.ephemerals.entry(session).or_default().insert(at.path.clone());
-                }
-            }
-            Change::Deleted { at, .. } if !self.ephemerals.is_empty() => {
-                let owner = self.view.get_hashed(&at.path, at.hash).map(|node| Owner::from_bits(node.stat().owner));
-                if let Some(Owner::Session(session)) = owner
-                    && let Some(list) = self.ephemerals.get_mut(&session)
-                {
-                    list.remove(&at.path);
-                    if list.is_empty() {
-                        self.ephemerals.remove(&session);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// The session has no connection here any more, if it was this one's.
     pub(super) fn unbind(&mut self, conn: &Conn) {
-        if self.sessions.get(&conn.session) == Some(&conn.id) {
-            self.sessions.remove(&conn.session);
-            let many = self.ephemerals.remove(&conn.session).filter(|list| list.len() > DROPPED_PIECE);
-            self.effects.garbage.extend(many.map(Garbage::Ephemerals));
-        }
+        self.effects.garbage.extend(self.sessions.unbind(conn).map(Garbage::Ephemerals));
     }
 
     /// Whether a read that waited for the view may be served.
     pub(super) fn may_serve_behind(&self) -> bool {
-        self.behind.peek().is_some_and(|Reverse((zxid, _))| *zxid <= self.view.zxid())
+        self.freshness.may_serve(self.view.zxid())
     }
 
     /// The view has moved: serves those whose reads waited for that, until the turn's work is done. Then
     /// [`Shard::walk_on`] goes on: a later state serves as well.
     pub(super) fn serve_those_behind(&mut self, now: Millis) {
         while self.spent < self.config.limits.turn_cost_max
-            && self.may_serve_behind()
-            && let Some(Reverse((_, id))) = self.behind.pop()
+            && let Some(id) = self.freshness.next(self.view.zxid())
         {
             self.spent += LOOK_UP_COST;
             let Some(mut conn) = self.conns.take(id) else { continue };
-            conn.behind = false;
+            conn.waits.view = false;
             let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));
             self.settle(now, conn, verdict);
         }
@@ -318,17 +298,17 @@ impl Shard {
         let asker = origin.filter(|origin| self.is_mine(*origin)).map(|origin| origin.conn);
         let (session, why) = match change {
             SessionChange::Created(_) => {
-                self.sessions_alive += 1;
+                self.sessions.created();
                 return;
             }
             SessionChange::Attached(session) => (session, Close::SessionMoved),
             SessionChange::Closed(session) => {
-                self.sessions_alive -= 1;
+                self.sessions.ended();
                 self.statistics.sessions_expired += u64::from(origin.is_none());
                 (session, Close::SessionExpired)
             }
         };
-        let bound = self.sessions.get(&session).copied().filter(|conn| Some(*conn) != asker);
+        let bound = self.sessions.conn(session).filter(|conn| Some(*conn) != asker);
         if let Some(conn) = bound.and_then(|conn| self.conns.take(conn)) {
             self.end_now(now, conn, why);
         }
@@ -338,40 +318,6 @@ impl Shard {
     pub(super) fn end_now(&mut self, now: Millis, conn: Box<Conn>, why: Close) {
         self.unbind(&conn);
         self.settle(now, conn, Err(why));
-    }
-
-    /// Appends an event to a connection's output. A connection that does not read, so that events accumulate, is ended.
-    pub(crate) fn deliver(&mut self, now: Millis, id: ConnId) {
-        let Some(mut conn) = self.conns.take(id) else { return };
-        let limits = &self.config.limits;
-        let list = if self.lists.is_empty() { None } else { conn.list_under_way() };
-        let waiting = list.as_ref().map_or(0, |list| list.held.len()) + conn.unsent();
-        let too_much = waiting > limits.reply_buffer_bytes_hard_max.saturating_add(conn.allowance());
-        let out_of_memory = self.held_bytes >= limits.reply_buffer_bytes_total_max && waiting > limits.small();
-        if too_much || out_of_memory {
-            return self.end(&conn, Close::SlowReader);
-        }
-        self.spent += EVENT_COST;
-        conn.told = self.tellings;
-        if !conn.is_closing() {
-            let event = &self.event.bytes;
-            let list = conn.list_under_way().filter(|_| !self.lists.is_empty());
-            match (list, &self.event.shared) {
-                (None, Some(shared)) => conn.append_shared(shared),
-                (Some(list), _) => {
-                    self.spent += event.len() / BYTES_PER_COST;
-                    list.held.extend_from_slice(event);
-                }
-                (None, None) => {
-                    self.spent += event.len() / BYTES_PER_COST;
-                    self.buffers.lend(&mut conn.output);
-                    conn.output.extend_from_slice(event);
-                }
-            }
-            conn.counters.sent += 1;
-            self.statistics.sent += 1;
-        }
-        self.settle(now, conn, Ok(()));
     }
 
     pub(crate) fn identities(&self, id: ConnId) -> Option<&Arc<Vec<Identity>>> {

@@ -5,10 +5,9 @@
 //! did not come back have no known outcome: then the connections that wait for them end, and only those. No later write
 //! of such a connection is ever ordered, so that of its writes a prefix is.
 
-use super::flow::InFlight;
+use super::sessions::Sessions;
 use super::{Garbage, Shard};
-use crate::audit::{AuditResult, Draft};
-use crate::change::{AppliedTxn, Outcome};
+use crate::change::Outcome;
 use crate::conn::Close;
 use crate::ids::{ConnId, Millis};
 use crate::view::View;
@@ -28,8 +27,6 @@ pub(super) struct ProposalFlow {
     pub(super) leaderless: bool,
     /// The view is not to be trusted: nobody is served, not even who asks for a read-only session.
     pub(super) distrusted: bool,
-    /// Stamped on them, so that late ones of a former course are known.
-    pub(super) generation: u32,
 }
 
 impl Shard {
@@ -52,15 +49,7 @@ impl Shard {
     /// others stay, with their commands that were not taken yet. `unsent_too`: those end as well, because no leader is
     /// found.
     pub(super) fn uncertain(&mut self, now: Millis, generation: u32, unsent_too: bool) {
-        self.flow.generation = generation;
-        let sent = self.in_flight.len() - self.proposals.len();
-        let doomed = if unsent_too { self.in_flight.len() } else { sent };
-        let mut ended: Vec<ConnId> = self.in_flight.iter().take(doomed).map(|command| command.conn).collect();
-        // Whoever leads now does not know who waits for the end of a membership change.
-        ended.append(&mut self.underway);
-        ended.sort_unstable();
-        ended.dedup();
-        self.forget_in_flight(sent, &ended);
+        let ended = self.in_flight.lose(generation, unsent_too, &mut self.effects.audited);
         for id in ended {
             if let Some(conn) = self.conns.take(id) {
                 if conn.is_closing() {
@@ -86,76 +75,23 @@ impl Shard {
         mem::take(&mut self.dropping).into_iter().for_each(|id| self.conns.free(id));
         let watches = mem::replace(&mut self.watches, WatchTable::of(&self.config.limits));
         self.effects.garbage.push(Garbage::Watches(Box::new(watches)));
-        self.telling = None;
-        self.lists.clear();
-        (self.preserved, self.delay) = Default::default();
-        self.wanting.clear();
-        self.proposals.retain(|_| false);
-        self.forget_in_flight(self.in_flight.len(), &[]);
-        self.sessions.clear();
-        self.ephemerals.clear();
-        self.behind.clear();
+        self.events.clear();
+        (self.lists, self.delay) = Default::default();
+        self.memory.clear_queue();
+        self.in_flight.clear(&mut self.effects.audited);
+        self.sessions = Sessions::new(sessions_alive);
+        self.freshness.clear_waiting();
         self.walking.clear();
-        self.underway.clear();
-        self.held_back.clear();
-        self.costly.clear();
-        self.sessions_alive = sessions_alive;
+        self.writes.clear();
         self.flow.distrusted = false;
         self.effects.garbage.push(Garbage::View(Box::new(mem::replace(&mut self.view, view))));
     }
 
-    /// Drops what was sent, and of the rest what belongs to these connections.
-    fn forget_in_flight(&mut self, sent: usize, ended: &[ConnId]) {
-        let stays = |conn: &ConnId| ended.binary_search(conn).is_err();
-        let Self { in_flight, proposals, audited_later, effects, .. } = self;
-        let lost = in_flight.drain(..sent).filter_map(|command| command.draft);
-        for draft in audited_later.drain(..).map(|(_, draft)| draft).chain(lost) {
-            draft.give_up(AuditResult::Invoked, &mut effects.audited);
-        }
-        in_flight.retain_mut(|command| {
-            let stays = stays(&command.conn);
-            if let Some(draft) = command.draft.take_if(|_| !stays) {
-                draft.give_up(AuditResult::Failure, &mut effects.audited);
-            }
-            stays
-        });
-        proposals.retain(|command| command.origin.is_some_and(|origin| stays(&origin.conn)));
-        assert!(in_flight.len() == proposals.len(), "proposals in flight were not taken yet");
-        self.in_flight_bytes = self.in_flight.iter().map(|command| command.weight).sum();
-        self.large_bytes = self.in_flight.iter().map(|command| command.large).sum();
-        self.costly.in_flight = self.in_flight.iter().map(|command| command.cost).sum();
-    }
-
-    /// A command of this shard was applied. False if its connection ended because nobody knew what would become of it.
-    pub(super) fn came_back(&mut self, conn: ConnId, txn: &AppliedTxn) -> bool {
-        if self.in_flight.front().is_none_or(|first| first.conn != conn) {
-            let waits = self.conns.get(conn).is_some_and(|conn| !conn.is_closing());
-            assert!(!waits, "every command of ours that comes back was in flight");
-            return false;
-        }
-        if let Some(InFlight { weight, large, cost, draft, .. }) = self.in_flight.pop_front() {
-            self.in_flight_bytes -= weight;
-            self.large_bytes -= large;
-            self.costly.in_flight -= cost;
-            if let Some(draft) = draft {
-                self.audit(conn, draft, &txn.outcome);
-            }
-        }
-        true
-    }
-
-    fn audit(&mut self, conn: ConnId, draft: Box<Draft>, outcome: &Outcome) {
-        match outcome {
-            Outcome::Underway(_) => self.audited_later.push((conn, draft)),
-            outcome => draft.complete(outcome, &mut self.effects.audited),
-        }
-    }
-
-    /// The membership change that a connection had ordered is at its end.
-    pub(super) fn audit_later(&mut self, conn: ConnId, outcome: &Outcome) {
-        if let Some(at) = self.audited_later.iter().position(|(other, _)| *other == conn) {
-            let (_, draft) = self.audited_later.swap_remove(at);
-            draft.complete(outcome, &mut self.effects.audited);
-        }
+    /// A command of this shard was applied. False if its connection ended because the outcome was not known.
+    pub(super) fn came_back(&mut self, conn: ConnId, outcome: &Outcome) -> bool {
+        let came_back = self.in_flight.come_back(conn, outcome, &mut self.effects.audited);
+        let waits = || self.conns.get(conn).is_some_and(|conn| !conn.is_closing());
+        assert!(came_back || !waits(), "each command of a connection that comes back was in flight");
+        came_back
     }
 }

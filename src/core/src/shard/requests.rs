@@ -1,6 +1,6 @@
 //! Requests of a session: writes become proposals, reads are served or wait for the writes before them.
 
-use super::flow::InFlight;
+use super::in_flight::Proposed;
 use super::memory::Wanting;
 use super::outcomes::frame_weight;
 use super::{Answer, Served, Shard};
@@ -39,8 +39,12 @@ impl Shard {
                 return self.sasl(conn, header.xid, &mut reader);
             }
             _ if !self.config.enforce_schemes.is_empty() && !self.is_authenticated(conn) => {
-                self.buffers.lend(&mut conn.output);
-                reply::error(&mut conn.output, header.xid, Zxid(0), ErrorCode::SessionClosedRequireSaslAuth);
+                reply::error(
+                    conn.output.buffer(&mut self.buffers),
+                    header.xid,
+                    Zxid(0),
+                    ErrorCode::SessionClosedRequireSaslAuth,
+                );
                 self.count_sent(conn);
                 return Err(Close::Unauthenticated);
             }
@@ -69,35 +73,36 @@ impl Shard {
                     let path = request.path.map(|path| path.as_bytes().into());
                     conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: self.clock });
                     conn.blocked = true;
-                    self.ask_barrier(conn);
+                    self.freshness.ask(conn);
                     return Ok(());
                 }
             }
             Some(_) if op.is_some_and(|op| self.walks(op)) => {
-                let (xid, op, record) = (header.xid, op.expect("has a kind"), reader.rest().into());
-                conn.blocked = true;
-                let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op)));
-                conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: self.clock });
+                self.queue_long(conn, header.xid, op.expect("has a kind"), reader.rest());
                 return self.catch_up(now, conn);
             }
             _ => {}
         }
         let first = conn.pending.is_empty();
-        if first && (self.view.zxid() >= self.gate || self.may_see_before(conn, frame)) {
+        if first && (self.view.zxid() >= self.freshness.gate() || self.may_see_before(conn, frame)) {
             self.serve_decoded(now, conn, frame, header, self.clock)?;
             return if conn.pending.is_empty() { Ok(()) } else { self.catch_up(now, conn) };
         }
         if let Some(op) = op.filter(|op| self.will_be_long(*op, reader.rest())) {
-            let (xid, record) = (header.xid, reader.rest().into());
-            conn.blocked = true;
-            let (begun, floor, barrier) = (None, self.floor, self.barrier(conn, Some(op)));
-            conn.pending.push_back(Pending::Long { xid, op, record, begun, floor, barrier, at: self.clock });
+            self.queue_long(conn, header.xid, op, reader.rest());
             return if first { self.catch_up(now, conn) } else { Ok(()) };
         }
         conn.queued_bytes += frame_weight(frame);
-        let (floor, barrier) = (self.floor, self.barrier(conn, op));
+        let (floor, barrier) = (self.freshness.floor(), self.freshness.barrier(conn, op));
         conn.pending.push_back(Pending::Queued { frame: frame.into(), floor, barrier, at: self.clock });
         if first { self.catch_up(now, conn) } else { Ok(()) }
+    }
+
+    /// Queues a read that takes more than a turn. Nothing is taken behind it.
+    fn queue_long(&mut self, conn: &mut Conn, xid: i32, op: OpCode, record: &[u8]) {
+        conn.blocked = true;
+        let (begun, floor, barrier) = (None, self.freshness.floor(), self.freshness.barrier(conn, Some(op)));
+        conn.pending.push_back(Pending::Long { xid, op, record: record.into(), begun, floor, barrier, at: self.clock });
     }
 
     /// Whether the connection has proven an identity of a scheme that every connection must prove.
@@ -128,24 +133,19 @@ impl Shard {
         if limits.large_request_bytes == 0 || frame.len() <= limits.large_request_bytes {
             return Ok(0);
         }
-        let fits = self.large_bytes + frame.len() <= limits.large_requests_bytes_max;
-        if fits { Ok(frame.len()) } else { Err(Close::LargeRequests) }
+        if self.in_flight.has_room_for_large(frame.len(), limits) { Ok(frame.len()) } else { Err(Close::LargeRequests) }
     }
 
     /// `large` is what the request counts for among the large ones, `cost` among the costly.
     pub(super) fn propose(&mut self, conn: &mut Conn, kind: CommandKind, large: usize, cost: u64) {
         (conn.identity_turn, conn.identity_place) =
-            self.proposals.place_of(&conn.identities, (conn.identity_turn, conn.identity_place));
+            self.in_flight.place_of(&conn.identities, (conn.identity_turn, conn.identity_place));
         let weight = request::weight(&kind);
         let origin = Some(self.origin(conn.id));
         let draft = if self.config.audit { self.draft(conn, &kind) } else { None };
         let command = Command { origin, session: conn.session, identities: conn.identity_place, kind };
-        self.proposals.push(command, weight);
+        self.in_flight.push(command, Proposed { conn: conn.id, weight, large, cost, draft });
         conn.proposed += 1;
-        self.in_flight.push_back(InFlight { weight, large, cost, conn: conn.id, draft });
-        self.in_flight_bytes += weight;
-        self.large_bytes += large;
-        self.costly.in_flight += cost;
     }
 
     fn draft(&self, conn: &Conn, kind: &CommandKind) -> Option<Box<Draft>> {
@@ -170,14 +170,13 @@ impl Shard {
         // The hash of its credential is what it costs.
         self.spent += AUTH_BYTE_COST * reader.remaining();
         let packet = AuthPacket::decode(reader).map_err(|_| Close::Malformed)?;
-        self.buffers.lend(&mut conn.output);
         let proven = match (packet.scheme, packet.auth, self.config.digest) {
             (Some("ip"), ..) => None,
             (Some("digest"), Some(credentials), Some(hash)) => {
                 Some(acl::identity("digest", &acl::digest_id(credentials, hash)))
             }
             _ => {
-                reply::error(&mut conn.output, xid, Zxid(0), ErrorCode::AuthFailed);
+                reply::error(conn.output.buffer(&mut self.buffers), xid, Zxid(0), ErrorCode::AuthFailed);
                 self.count_sent(conn);
                 return Err(Close::AuthFailed);
             }
@@ -185,7 +184,7 @@ impl Shard {
         if let Some(identity) = proven {
             self.add_identity(conn, identity)?;
         }
-        reply::done(&mut conn.output, xid, Zxid(0));
+        reply::done(conn.output.buffer(&mut self.buffers), xid, Zxid(0));
         self.count_sent(conn);
         Ok(())
     }
@@ -200,19 +199,13 @@ impl Shard {
             self.answer_sasl(conn, ReplyHeader::ok(xid, 0), None);
             return Ok(());
         };
-        let proven = match self.sasl.remove(&conn.id) {
-            None if token.len() <= sasl::TOKEN_BYTES_MAX => {
-                self.nonces += 1;
-                let nonce = sasl::nonce(&self.config.nonce_key, self.config.shard, self.nonces);
-                self.answer_sasl(conn, ReplyHeader::ok(xid, 0), Some(sasl::challenge(&nonce).as_bytes()));
-                self.sasl.insert(conn.id, nonce.into_boxed_str());
-                return Ok(());
-            }
-            None => Err(Failed),
-            Some(nonce) => sasl::verify(&nonce, token, &users),
-        };
-        // There is one exchange a connection, whatever came of it.
-        self.sasl.insert(conn.id, Box::default());
+        if !self.sasl.has_begun(conn.id) && token.len() <= sasl::TOKEN_BYTES_MAX {
+            let challenge = sasl::challenge(self.sasl.begin(conn.id, &self.config.nonce_key, self.config.shard));
+            self.answer_sasl(conn, ReplyHeader::ok(xid, 0), Some(challenge.as_bytes()));
+            return Ok(());
+        }
+        let nonce = self.sasl.end(conn.id).ok_or(Failed);
+        let proven = nonce.and_then(|nonce| sasl::verify(&nonce, token, &users));
         if let Ok(Proven { user, proof }) = proven {
             self.add_identity(conn, acl::identity("sasl", &user))?;
             self.answer_sasl(conn, ReplyHeader::ok(xid, 0), Some(proof.as_bytes()));
@@ -234,8 +227,7 @@ impl Shard {
     }
 
     fn answer_sasl(&mut self, conn: &mut Conn, header: ReplyHeader, token: Option<&[u8]>) {
-        self.buffers.lend(&mut conn.output);
-        reply::frame(&mut conn.output, |writer| {
+        reply::frame(conn.output.buffer(&mut self.buffers), |writer| {
             header.encode(writer);
             SetSaslResponse { token }.encode(writer);
         });
@@ -281,26 +273,25 @@ impl Shard {
         at: Micros,
     ) -> Served {
         let mut reader = Reader::new(frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
-        self.buffers.lend(&mut conn.output);
-        let begins = conn.output.len();
+        let begins = conn.unsent();
         let zxid = self.view.zxid();
         let op = OpCode::from_i32(header.op);
         let served = match op {
             Some(op) if self.is_throttled(now, conn, op, at) => {
                 self.statistics.throttled += 1;
-                reply::error(&mut conn.output, header.xid, Zxid(0), ErrorCode::ThrottledOp);
+                reply::error(conn.output.buffer(&mut self.buffers), header.xid, Zxid(0), ErrorCode::ThrottledOp);
                 Ok(())
             }
             Some(OpCode::Ping) => {
                 // Whatever xid it came with: ZooKeeper answers every ping with this one.
-                reply::done(&mut conn.output, XID_PING, zxid);
+                reply::done(conn.output.buffer(&mut self.buffers), XID_PING, zxid);
                 Ok(())
             }
             Some(op) if conn.read_only && (op == OpCode::Sync || self.writes(op)) => {
                 return self.refuse_write(now, conn, Answered { op: Some(op), xid: header.xid, at, update: false });
             }
             Some(OpCode::Sync) => {
-                reply::error(&mut conn.output, header.xid, zxid, ErrorCode::MarshallingError);
+                reply::error(conn.output.buffer(&mut self.buffers), header.xid, zxid, ErrorCode::MarshallingError);
                 Ok(())
             }
             Some(op) if self.writes(op) => {
@@ -313,7 +304,7 @@ impl Shard {
                 let (mut context, mut output) = self.read_context(conn);
                 let served = context.serve(&mut output, header.xid, op, &mut reader);
                 let cost = context.cost.get();
-                conn.output = output;
+                conn.output.put_back(output);
                 self.spent += cost;
                 served
             }
@@ -324,7 +315,7 @@ impl Shard {
             self.put_off(now, conn, frame, at, why);
             return Ok(());
         }
-        self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false }, conn.output.len() - begins);
+        self.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false }, conn.unsent() - begins);
         if !self.effects.slow.is_empty()
             && let Some(path) = load::path(frame)
         {
@@ -332,11 +323,11 @@ impl Shard {
         }
         let unsent = conn.unsent();
         if unsent > self.config.limits.reply_buffer_bytes_soft_max {
-            conn.allow_unsent();
+            conn.output.allow_unsent();
         }
         served.map_err(|_| {
             let refusal = ReplyHeader::error(header.xid, ZXID_UNNUMBERED, ErrorCode::Unimplemented);
-            reply::frame(&mut conn.output, |writer| refusal.encode(writer));
+            reply::frame(conn.output.buffer(&mut self.buffers), |writer| refusal.encode(writer));
             Close::UnknownOp(header.op)
         })
     }
@@ -359,7 +350,7 @@ impl Shard {
                 ErrorCode::QuotaExceeded
             }
         };
-        reply::error(&mut conn.output, xid, self.view.zxid(), code);
+        reply::error(conn.output.buffer(&mut self.buffers), xid, self.view.zxid(), code);
         Ok(())
     }
 
@@ -380,7 +371,7 @@ impl Shard {
                 conn.pending.push_front(Pending::Queued { frame: frame.into(), floor: Zxid(0), barrier: 0, at });
                 match why {
                     PutOff::Room(need) => {
-                        self.wait_for_memory(conn, Wanting { conn: conn.id, need, list: false, since: now });
+                        self.memory.wait(conn, Wanting { conn: conn.id, need, list: false, since: now });
                     }
                     _ => self.go_on_later(conn),
                 }

@@ -5,15 +5,15 @@
 //! until all are told. Meanwhile a connection that was told is not served, and nobody sets a watch: it would miss the
 //! change. Plain reads of the others go on; they show the state before the transaction.
 
+use super::Shard;
 use crate::acl::READ;
 use crate::change::{AppliedTxn, Change};
-use crate::conn::{Conn, Long, Pending, SHARED_BYTES};
+use crate::conn::{Close, Conn, Long, Pending, SHARED_BYTES};
 use crate::ids::{ConnId, Millis, Zxid};
 use crate::limits::{
     ACL_ENTRY_COST, ACL_IDENTITY_COST, BYTES_PER_COST, EVENT_COST, WATCH_LOOK_COST, WATCHED_COST, WATCHERS_PIECE,
 };
 use crate::reply;
-use crate::shard::Shard;
 use crate::view::{NodeRef, View};
 use crate::watch::{Kind, Watchers};
 use crate::znode::Acl;
@@ -27,23 +27,53 @@ use corral_wire::{OpCode, Reader};
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
+/// The watch events of a shard that are being told.
+#[derive(Debug, Default)]
+pub(crate) struct WatchEvents {
+    /// The transaction that is applied next, if telling its events takes several turns.
+    telling: Option<Box<Telling>>,
+    /// Counts the transactions with events. The number of the latest stands on the connections that were told of it.
+    transactions: u32,
+    event: Event,
+}
+
+impl WatchEvents {
+    /// Whether a transaction waits until its events are told.
+    #[inline]
+    pub(crate) const fn is_telling(&self) -> bool {
+        self.telling.is_some()
+    }
+
+    /// A client may have seen this state.
+    pub(crate) fn observe(&mut self, zxid: Zxid) {
+        if let Some(telling) = &mut self.telling {
+            telling.seen = telling.seen.max(zxid);
+        }
+    }
+
+    /// The state was replaced: nothing is told any more.
+    pub(crate) fn clear(&mut self) {
+        self.telling = None;
+    }
+}
+
 /// A transaction whose events are told over several turns.
 #[derive(Debug)]
-pub(crate) struct Telling {
+struct Telling {
     at: Point,
     earlier: Earlier,
     /// The state that every client may have seen already: older ones are not shown meanwhile either.
-    pub(crate) seen: Zxid,
+    seen: Zxid,
     /// Connections whose long setWatches goes on afterwards.
     paused: Vec<ConnId>,
 }
 
 /// The event that is being told.
 #[derive(Debug, Default)]
-pub(crate) struct Event {
-    pub(crate) bytes: Vec<u8>,
+struct Event {
+    bytes: Vec<u8>,
     /// The same bytes, if several connections hear of a long one.
-    pub(crate) shared: Option<Arc<[u8]>>,
+    shared: Option<Arc<[u8]>>,
 }
 
 /// How far the events of a transaction are told.
@@ -94,15 +124,15 @@ impl Shard {
     /// Queues the events of a transaction that is about to reach the view, from where the last call ended. False when
     /// the turn's work is done before all are told.
     pub(crate) fn tell_events(&mut self, now: Millis, txn: &AppliedTxn) -> bool {
-        let (mut at, mut earlier) = match &mut self.telling {
+        let (mut at, mut earlier) = match &mut self.events.telling {
             Some(telling) => (telling.at, mem::take(&mut telling.earlier)),
             None if self.watches.is_empty() => return true,
             None => {
-                self.tellings = self.tellings.wrapping_add(1);
+                self.events.transactions = self.events.transactions.wrapping_add(1);
                 Default::default()
             }
         };
-        let max = self.config().limits.turn_cost_max;
+        let max = self.config.limits.turn_cost_max;
         while at.change < txn.changes.len() {
             if self.spent >= max {
                 self.tell_later(txn.zxid, at, earlier);
@@ -110,7 +140,7 @@ impl Shard {
             }
             at = self.notify(now, txn, at, &mut earlier);
         }
-        if let Some(telling) = self.telling.take() {
+        if let Some(telling) = self.events.telling.take() {
             self.walking.extend(telling.paused);
         }
         true
@@ -118,35 +148,37 @@ impl Shard {
 
     #[cold]
     fn tell_later(&mut self, zxid: Zxid, at: Point, earlier: Earlier) {
-        match &mut self.telling {
+        match &mut self.events.telling {
             Some(telling) => (telling.at, telling.earlier) = (at, earlier),
-            None => self.telling = Some(Box::new(Telling { at, earlier, seen: self.gate, paused: Vec::new() })),
+            None => {
+                self.events.telling =
+                    Some(Box::new(Telling { at, earlier, seen: self.freshness.gate(), paused: Vec::new() }))
+            }
         }
-        self.floor = self.floor.max(zxid);
-        self.gate = self.gate.max(zxid);
+        self.freshness.observe(zxid);
     }
 
     /// Whether a request that comes, or waited, may be served although the events of a transaction are being told: one
     /// that sets no watch, of a connection that was not told.
     #[cold]
     pub(crate) fn may_see_before(&self, conn: &Conn, frame: &[u8]) -> bool {
-        let Some(telling) = &self.telling else { return false };
-        conn.told != self.tellings && self.view.zxid() >= telling.seen && is_plain(frame)
+        let Some(telling) = &self.events.telling else { return false };
+        conn.told != self.events.transactions && self.view.zxid() >= telling.seen && is_plain(frame)
     }
 
     /// Whether the connection's first request waits until the events of a transaction are told.
     pub(crate) fn waits_for_events(&self, conn: &Conn) -> bool {
-        self.telling.is_some()
+        self.events.telling.is_some()
             && !matches!(conn.pending.front(), Some(Pending::Queued { frame, .. }) if self.may_see_before(conn, frame))
     }
 
     /// Whether a read under way sets watches, or may end, and waits until the events of a transaction are told: its reply
     /// is of a state that lies before them all, or behind. It goes on then.
     pub(crate) fn pauses(&mut self, conn: &Conn) -> bool {
-        let Some(telling) = &mut self.telling else { return false };
+        let Some(telling) = &mut self.events.telling else { return false };
         let first = conn.pending.front();
         let begun = if let Some(Pending::Long { begun, .. }) = first { begun.as_deref() } else { None };
-        let waits = !conn.again && matches!(begun, Some(Long::Rewatch(_) | Long::Walk(_)));
+        let waits = !conn.waits.turn && matches!(begun, Some(Long::Rewatch(_) | Long::Walk(_)));
         if waits {
             telling.paused.push(conn.id);
         }
@@ -188,16 +220,16 @@ impl Shard {
     /// How many are told of an event of that path before the work of the turn is looked at.
     fn watchers_piece(&self, path: &str) -> usize {
         let each = EVENT_COST + path.len() / BYTES_PER_COST;
-        (self.config().limits.turn_cost_max / each).clamp(1, WATCHERS_PIECE)
+        (self.config.limits.turn_cost_max / each).clamp(1, WATCHERS_PIECE)
     }
 
     #[allow(clippy::too_many_arguments, reason = "one event, spelled out")]
     fn tell(&mut self, now: Millis, zxid: Zxid, kind: EventType, path: &str, acl: &Acl, told: Vec<ConnId>) {
-        self.event.bytes.clear();
-        reply::event(&mut self.event.bytes, zxid.wire(), kind, path);
-        self.event.shared = None;
-        if told.len() > 1 && self.event.bytes.len() >= SHARED_BYTES {
-            self.event.shared = Some(Arc::from(&*self.event.bytes));
+        self.events.event.bytes.clear();
+        reply::event(&mut self.events.event.bytes, zxid.wire(), kind, path);
+        self.events.event.shared = None;
+        if told.len() > 1 && self.events.event.bytes.len() >= SHARED_BYTES {
+            self.events.event.shared = Some(Arc::from(&*self.events.event.bytes));
         }
         for id in told {
             if self.may_read(id, acl) {
@@ -206,9 +238,41 @@ impl Shard {
         }
     }
 
+    /// Appends an event to a connection's output. A connection that does not read, so that events accumulate, is ended.
+    fn deliver(&mut self, now: Millis, id: ConnId) {
+        let Some(mut conn) = self.conns.take(id) else { return };
+        let limits = &self.config.limits;
+        let list = if self.lists.is_empty() { None } else { conn.list_under_way() };
+        let waiting = list.as_ref().map_or(0, |list| list.held.len()) + conn.unsent();
+        let too_much = waiting > limits.reply_buffer_bytes_hard_max.saturating_add(conn.output.allowance());
+        if too_much || self.memory.is_exhausted_for(waiting) {
+            return self.end(&conn, Close::SlowReader);
+        }
+        self.spent += EVENT_COST;
+        conn.told = self.events.transactions;
+        if !conn.is_closing() {
+            let event = &self.events.event.bytes;
+            let list = conn.list_under_way().filter(|_| !self.lists.is_empty());
+            match (list, &self.events.event.shared) {
+                (None, Some(shared)) => conn.output.append_shared(shared),
+                (Some(list), _) => {
+                    self.spent += event.len() / BYTES_PER_COST;
+                    list.held.extend_from_slice(event);
+                }
+                (None, None) => {
+                    self.spent += event.len() / BYTES_PER_COST;
+                    conn.output.buffer(&mut self.buffers).extend_from_slice(event);
+                }
+            }
+            conn.counters.sent += 1;
+            self.statistics.sent += 1;
+        }
+        self.settle(now, conn, Ok(()));
+    }
+
     fn may_read(&mut self, id: ConnId, acl: &Acl) -> bool {
         let list = match acl {
-            Acl::List(list) if !self.config().skip_acl => list,
+            Acl::List(list) if !self.config.skip_acl => list,
             _ => return true,
         };
         let Some(identities) = self.identities(id) else { return false };
