@@ -140,13 +140,13 @@ impl LoadMeter {
             IpAddr::V4(address) => xxh3_64_with_seed(&address.octets(), self.seed),
             IpAddr::V6(address) => xxh3_64_with_seed(&address.octets(), self.seed),
         };
-        self.addresses.count(address_hash, &load, || address);
+        self.addresses.count(address_hash, &load, || Some(address));
         if session != SessionId(0) {
             let hash = xxh3_64_with_seed(&session.0.to_le_bytes(), address_hash);
-            self.sessions.count(hash, &load, || (session, address));
+            self.sessions.count(hash, &load, || Some((session, address)));
         }
         if let Some(prefix) = prefix(frame) {
-            self.prefixes.count(xxh3_64_with_seed(prefix.as_bytes(), self.seed), &load, || Text::from(prefix));
+            self.prefixes.count(xxh3_64_with_seed(prefix, self.seed), &load, || shown(prefix).map(Text::from));
         }
         // A fixed distance could always meet the same client of several that take turns.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -174,17 +174,34 @@ impl LoadMeter {
     }
 }
 
-/// The first levels of [`path`].
-fn prefix(frame: &[u8]) -> Option<&str> {
-    let path = path(frame).filter(|path| path.starts_with('/'))?;
-    let mut ends = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
-    let end = ends.nth(LEVELS).unwrap_or(path.len());
-    let end = end.min(path.floor_char_boundary(LOAD_PREFIX_BYTES));
-    Some(&path[..end]).filter(|prefix| !prefix.chars().any(char::is_control))
+/// The first levels of a request's path.
+fn prefix(frame: &[u8]) -> Option<&[u8]> {
+    let path = path_bytes(frame).filter(|path| path.first() == Some(&b'/'))?;
+    let head = &path[..path.len().min(LOAD_PREFIX_BYTES)];
+    let mut levels = 0;
+    let end = head.iter().position(|byte| {
+        levels += usize::from(*byte == b'/');
+        levels > LEVELS
+    });
+    Some(&head[..end.unwrap_or(head.len())])
+}
+
+/// The text of a prefix, without a part of a character at its end; `None` if it is no text.
+fn shown(prefix: &[u8]) -> Option<&str> {
+    let text = match core::str::from_utf8(prefix) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => core::str::from_utf8(&prefix[..error.valid_up_to()]).ok()?,
+        Err(_) => return None,
+    };
+    Some(text).filter(|text| !text.chars().any(char::is_control))
 }
 
 /// The path with which a request's record begins, of a multi that of its first operation.
 pub(crate) fn path(frame: &[u8]) -> Option<&str> {
+    core::str::from_utf8(path_bytes(frame)?).ok()
+}
+
+fn path_bytes(frame: &[u8]) -> Option<&[u8]> {
     const OP_BYTES: usize = 9;
     let (header, mut record) = frame.split_first_chunk::<8>()?;
     let op = OpCode::from_i32(i32::from_be_bytes([header[4], header[5], header[6], header[7]]))?;
@@ -194,8 +211,7 @@ pub(crate) fn path(frame: &[u8]) -> Option<&str> {
         return None;
     }
     let (length, path) = record.split_first_chunk::<4>()?;
-    let path = path.get(..usize::try_from(i32::from_be_bytes(*length)).ok()?)?;
-    core::str::from_utf8(path).ok()
+    path.get(..usize::try_from(i32::from_be_bytes(*length)).ok()?)
 }
 
 /// Keys of most requests.
@@ -220,17 +236,19 @@ impl<K> Default for Sketch<K> {
 }
 
 impl<K> Sketch<K> {
-    fn count(&mut self, hash: u64, load: &Load, key: impl FnOnce() -> K) {
+    /// A key that is `None` is not counted.
+    fn count(&mut self, hash: u64, load: &Load, key: impl FnOnce() -> Option<K>) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.hash == hash) {
             return entry.load.add(load);
         }
+        let Some(key) = key() else { return };
         if self.entries.len() < LOAD_ENTRIES {
-            return self.entries.push(Entry { key: key(), hash, load: *load, error: 0 });
+            return self.entries.push(Entry { key, hash, load: *load, error: 0 });
         }
         let smallest = self.entries.iter_mut().min_by_key(|entry| entry.load.requests + entry.error);
         if let Some(entry) = smallest {
             let error = entry.load.requests + entry.error;
-            *entry = Entry { key: key(), hash, load: *load, error };
+            *entry = Entry { key, hash, load: *load, error };
         }
     }
 
@@ -263,10 +281,10 @@ mod tests {
             (OpCode::Ping, "/a", None),
             (OpCode::Auth, "/a", None),
         ] {
-            assert_eq!(prefix(&frame(op, path)), expect, "{op:?} {path}");
+            assert_eq!(prefix(&frame(op, path)).and_then(shown), expect, "{op:?} {path}");
         }
         let long = alloc::format!("/{}", "\u{e4}".repeat(LOAD_PREFIX_BYTES));
-        assert_eq!(prefix(&frame(OpCode::GetData, &long)).map(str::len), Some(LOAD_PREFIX_BYTES - 1));
+        assert_eq!(prefix(&frame(OpCode::GetData, &long)).and_then(shown).map(str::len), Some(LOAD_PREFIX_BYTES - 1));
         let whole = frame(OpCode::GetData, "/a");
         assert!((0..whole.len()).all(|end| prefix(&whole[..end]).is_none()));
     }

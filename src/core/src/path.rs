@@ -17,13 +17,12 @@ pub fn is_valid(path: &str) -> bool {
     if !matches!(bytes, [b'/', ..]) {
         return false;
     }
-    let mut plain = true;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte == b'/' && !begins_with_component(&bytes[at + 1..]) && path != ROOT {
-            return false;
-        }
-        plain &= matches!(byte, b' '..=b'~');
+    // Two loops: the second one handles many bytes at once.
+    let mut slashes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    if path != ROOT && !slashes.all(|(at, _)| begins_with_component(&bytes[at + 1..])) {
+        return false;
     }
+    let plain = bytes.iter().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
     plain || path.chars().all(is_legal_char)
 }
 
