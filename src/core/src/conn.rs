@@ -5,28 +5,26 @@
 mod held;
 mod input;
 mod output;
+mod requests;
 mod slots;
 
 use crate::acl;
 use crate::command::Identity;
-use crate::ids::{ConnId, Micros, Millis, SessionId, Zxid};
+use crate::ids::{ConnId, Millis, SessionId};
 use crate::limits::FOUR_LETTER_BYTES_MAX;
-use crate::read::{GradualList, Rewatch};
+use crate::read::GradualList;
 use crate::report::{ConnCounters, is_long};
 use crate::shared::Text;
-use crate::walk::Walk;
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use corral_wire::fourletter::FourLetter;
-use corral_wire::op::OpCode;
 pub(crate) use held::Held;
 pub(crate) use input::Input;
 pub(crate) use output::SHARED_BYTES;
 pub(crate) use output::{BufferPool, Output};
+pub(crate) use requests::{Long, Pending, Requests};
 pub(crate) use slots::Conns;
 
 /// Where a connection is in its life.
@@ -145,86 +143,6 @@ impl fmt::Display for Close {
     }
 }
 
-impl Pending {
-    /// For what can be answered once it is the first: the zxid that the view must have reached by then.
-    pub(crate) fn ready_at(&self) -> Option<Zxid> {
-        match self {
-            Self::Queued { floor, .. } | Self::Long { begun: None, floor, .. } => Some(*floor),
-            Self::Sync { done: true, .. } => Some(Zxid(0)),
-            Self::Write { .. }
-            | Self::Underway { .. }
-            | Self::Connect { .. }
-            | Self::Long { .. }
-            | Self::Sync { .. } => None,
-        }
-    }
-
-    /// Whether nothing more is taken before it is answered.
-    pub(crate) const fn blocks(&self) -> bool {
-        match self {
-            Self::Write { op, .. } => matches!(op, OpCode::CloseSession | OpCode::Reconfig),
-            Self::Underway { .. } | Self::Long { .. } => true,
-            Self::Sync { done, .. } => !*done,
-            Self::Connect { .. } | Self::Queued { .. } => false,
-        }
-    }
-
-    /// Bytes that are held for it, but for a queued request's.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Long { begun, record, .. } => record.len() + begun.as_ref().map_or(0, |long| long.bytes()),
-            Self::Sync { path, .. } => path.as_ref().map_or(0, |path| path.len()),
-            Self::Write { .. } | Self::Underway { .. } | Self::Connect { .. } | Self::Queued { .. } => 0,
-        }
-    }
-
-    /// The connection's barrier that it waits for; 0 for none.
-    pub(crate) fn barrier(&self) -> u64 {
-        match self {
-            Self::Queued { barrier, .. } | Self::Long { barrier, .. } => *barrier,
-            Self::Write { .. } | Self::Underway { .. } | Self::Connect { .. } | Self::Sync { .. } => 0,
-        }
-    }
-}
-
-/// A request that was taken but not answered.
-#[derive(Debug)]
-pub(crate) enum Pending {
-    /// Proposed; the outcome comes with a committed batch.
-    Write { xid: i32, op: OpCode, at: Micros },
-    /// A membership change that was ordered; its answer comes later.
-    Underway { xid: i32, op: OpCode, at: Micros },
-    /// The session command of a connect request.
-    Connect { at: Micros },
-    /// Waits for the requests before it, for a view that is at least at `floor`, and for the connection's barrier of
-    /// that number; the whole frame.
-    Queued { frame: Box<[u8]>, floor: Zxid, barrier: u64, at: Micros },
-    /// A read that takes more than a turn: not begun, or under way when it is the first of all.
-    Long { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Long>>, floor: Zxid, barrier: u64, at: Micros },
-    /// A sync on its way to the leader and back; `path` is echoed.
-    Sync { xid: i32, path: Option<Box<[u8]>>, done: bool, at: Micros },
-}
-
-/// A read under way.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "always in a box, and one at a time for each connection")]
-pub(crate) enum Long {
-    Walk(Walk),
-    List(GradualList),
-    Rewatch(Rewatch),
-}
-
-impl Long {
-    /// Bytes that it holds.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Walk(walk) => walk.bytes(),
-            Self::List(list) => list.bytes(),
-            Self::Rewatch(rewatch) => rewatch.bytes(),
-        }
-    }
-}
-
 /// The queues of its shard in which a connection stands, each once.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "it may stand in several")]
@@ -274,10 +192,7 @@ pub(crate) struct Conn {
     pub(crate) input: Input,
     pub(crate) output: Output,
     pub(crate) held: Held,
-    pub(crate) pending: VecDeque<Pending>,
-    /// How many of `pending` are proposed and will be answered by a committed batch.
-    pub(crate) proposed: u32,
-    pub(crate) queued_bytes: u32,
+    pub(crate) pending: Requests,
     /// The number of the latest transaction of which it was told an event.
     pub(crate) told: u32,
     pub(crate) waits: Waits,
@@ -321,9 +236,7 @@ impl Conn {
             input: Input::default(),
             output: Output::default(),
             held: Held::default(),
-            pending: VecDeque::new(),
-            proposed: 0,
-            queued_bytes: 0,
+            pending: Requests::default(),
             told: 0,
             waits: Waits::default(),
             blocked: false,
@@ -336,10 +249,7 @@ impl Conn {
 
     /// Not heard from for a while: gives back what was kept for the next request. True when all is given back.
     pub(crate) fn cool_down(&mut self) -> bool {
-        if self.pending.is_empty() {
-            self.pending = VecDeque::new();
-        }
-        self.input.capacity() == 0 && self.pending.capacity() == 0
+        self.pending.shrink() && self.input.capacity() == 0
     }
 
     /// The list of children that is being written for it.
@@ -357,14 +267,12 @@ impl Conn {
     /// counted: those who wait must not keep each other waiting.
     #[inline]
     pub(crate) fn holds(&self) -> usize {
-        let mut bytes = self.output.capacity() + self.queued_bytes as usize;
+        let mut bytes = self.output.capacity() + self.pending.queued_bytes();
         if !(self.waits.memory && self.missing() > 0) {
             bytes += self.input.capacity();
         }
         if self.blocked {
-            // What bars is the last that was taken, or a read that turned out to be long, which is the first.
-            let last = self.pending.back().filter(|_| self.pending.len() > 1);
-            bytes += [self.pending.front(), last].into_iter().flatten().map(Pending::bytes).sum::<usize>();
+            bytes += self.pending.blocking_bytes();
         }
         if self.command.is_some_and(is_long) && self.unsent() == 0 {
             bytes += FOUR_LETTER_BYTES_MAX;
@@ -404,7 +312,7 @@ impl Conn {
     pub(crate) fn close_after_flush(&mut self, now: Millis, why: Close) {
         if !self.is_closing() {
             self.phase = Phase::Closing { since: now, why };
-            (self.pending, self.queued_bytes, self.input) = Default::default();
+            (self.pending, self.input) = Default::default();
         }
     }
 }

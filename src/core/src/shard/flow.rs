@@ -115,13 +115,13 @@ impl Shard {
     /// write has to wait: the connection is queued.
     #[inline]
     pub(super) fn admit_write(&mut self, conn: &mut Conn, kind: &CommandKind, bytes: usize) -> Option<u64> {
-        let is_free = conn.proposed < FREE_SINGLE_MAX && bytes <= COSTLY_BYTES && is_single(kind);
+        let is_free = conn.pending.proposed() < FREE_SINGLE_MAX && bytes <= COSTLY_BYTES && is_single(kind);
         if is_free { Some(0) } else { self.admit_by_cost(conn, kind, bytes) }
     }
 
     fn admit_by_cost(&mut self, conn: &mut Conn, kind: &CommandKind, bytes: usize) -> Option<u64> {
         let cost = self.cost_of(conn, kind) + LOG_BYTE_COST * bytes as u64;
-        if cost.saturating_mul(u64::from(conn.proposed) + 1) <= FREE_COST_MAX {
+        if cost.saturating_mul(u64::from(conn.pending.proposed()) + 1) <= FREE_COST_MAX {
             return Some(0);
         }
         if self.writes.has_to_queue(self.in_flight.cost()) {

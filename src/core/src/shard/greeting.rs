@@ -158,7 +158,7 @@ impl Shard {
             CommandKind::AttachSession { session, timeout_ms, password }
         };
         conn.phase = Phase::Connecting;
-        conn.pending.push_back(Pending::Connect { at: self.clock });
+        conn.pending.push(Pending::Connect { at: self.clock });
         self.propose(conn, kind, 0, 0);
         Ok(())
     }
@@ -175,8 +175,8 @@ impl Shard {
                 self.conns.put_back(conn);
                 continue;
             }
-            conn.proposed -= 1;
-            let Some(Pending::Connect { at }) = conn.pending.pop_front() else {
+            conn.pending.note_back();
+            let Some(Pending::Connect { at }) = conn.pending.pop() else {
                 unreachable!("a connection that attaches waits for nothing else")
             };
             self.count_reply(&mut conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true }, 0);

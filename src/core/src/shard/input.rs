@@ -146,8 +146,8 @@ impl Shard {
             || conn.waits.turn
             || conn.phase == Phase::Connecting
             || conn.pending.len() >= limits.requests_in_flight_per_connection_max
-            || conn.pending.len() - conn.proposed as usize >= limits.queued_per_connection_max
-            || conn.queued_bytes as usize >= limits.queued_bytes_max
+            || conn.pending.unproposed() >= limits.queued_per_connection_max
+            || conn.pending.queued_bytes() >= limits.queued_bytes_max
             || conn.unsent() >= limits.reply_buffer_bytes_soft_max
             || (!self.metered.is_empty() && self.metered.is_over(limits, now, conn.id))
     }

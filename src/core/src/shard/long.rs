@@ -83,7 +83,7 @@ impl Shard {
                 .saturating_sub(unsent)
                 .min(REPLY_FRAME_BYTES_MAX),
             room,
-            may_wait: conn.proposed == 0,
+            may_wait: conn.pending.proposed() == 0,
             has_turn,
             multi: false,
             put_off: Cell::new(None),
@@ -309,7 +309,7 @@ impl Shard {
         }
         self.has_turn = mem::take(&mut conn.waits.turn);
         if !self.has_turn {
-            match conn.pending.pop_front() {
+            match conn.pending.pop() {
                 Some(Pending::Long { xid, op, begun: Some(long), at, .. }) => {
                     self.go_on(now, &mut conn, xid, op, long, at);
                 }

@@ -129,8 +129,8 @@ impl Shard {
 
     /// The oldest unanswered request of the connection is the one this transaction belongs to: both are in order.
     pub(super) fn answer_first(&mut self, now: Millis, conn: &mut Conn, txn: &AppliedTxn) -> Served {
-        conn.proposed -= 1;
-        match conn.pending.pop_front() {
+        conn.pending.note_back();
+        match conn.pending.pop() {
             Some(Pending::Write { xid, op, at }) => {
                 if matches!(txn.outcome, Outcome::Op(OpResult::Error(ErrorCode::SessionMoved))) || moved(&txn.outcome) {
                     return Err(Close::SessionMoved);
@@ -168,7 +168,7 @@ impl Shard {
             return self.conns.put_back(conn);
         };
         let (xid, op, at) = (*xid, *op, *at);
-        conn.pending.pop_front();
+        conn.pending.pop();
         conn.blocked = false;
         let begins = conn.unsent();
         reply::outcome(conn.output.buffer(&mut self.buffers), xid, zxid, outcome);
@@ -228,11 +228,11 @@ impl Shard {
     /// the turn's work is done the rest is served in the next ones; before the write that is behind it, see `delays`.
     pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Served {
         while let Some(floor) = conn.pending.front().and_then(Pending::ready_at)
-            && (conn.proposed > 0 || conn.unsent() < self.config.limits.reply_buffer_bytes_soft_max)
+            && (conn.pending.proposed() > 0 || conn.unsent() < self.config.limits.reply_buffer_bytes_soft_max)
             && !conn.is_closing()
         {
             // With writes behind them they must see the state before these.
-            if (conn.proposed == 0 && conn.waits.memory) || (conn.waits.turn && !self.delay.is_due()) {
+            if (conn.pending.proposed() == 0 && conn.waits.memory) || (conn.waits.turn && !self.delay.is_due()) {
                 return Ok(());
             }
             if self.freshness.is_blocked(conn) {
@@ -249,9 +249,8 @@ impl Shard {
                 self.freshness.wait(conn, from);
                 return Ok(());
             }
-            match conn.pending.pop_front() {
+            match conn.pending.pop() {
                 Some(Pending::Queued { frame, at, .. }) => {
-                    conn.queued_bytes -= frame_weight(&frame);
                     self.serve(now, conn, &frame, at)?;
                 }
                 Some(Pending::Long { xid, op, record, at, .. }) => self.begin_long(now, conn, xid, op, record, at),
@@ -323,11 +322,6 @@ impl Shard {
     pub(crate) fn identities(&self, id: ConnId) -> Option<&Arc<Vec<Identity>>> {
         self.conns.get(id).map(|conn| &conn.identities)
     }
-}
-
-/// What a queued frame counts for.
-pub(super) fn frame_weight(frame: &[u8]) -> u32 {
-    u32::try_from(frame.len()).expect("a frame is below 2 GiB")
 }
 
 fn moved(outcome: &Outcome) -> bool {

@@ -2,7 +2,6 @@
 
 use super::in_flight::Proposed;
 use super::memory::Wanting;
-use super::outcomes::frame_weight;
 use super::{Answer, Served, Shard};
 use crate::acl::{self, AnySaslUser};
 use crate::audit::Draft;
@@ -63,7 +62,7 @@ impl Shard {
                     }
                     let Some(cost) = self.admit_write(conn, &kind, frame.len()) else { return Ok(()) };
                     conn.blocked |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
-                    conn.pending.push_back(Pending::Write { xid: header.xid, op, at: self.clock });
+                    conn.pending.push(Pending::Write { xid: header.xid, op, at: self.clock });
                     self.propose(conn, kind, large, cost);
                     return Ok(());
                 }
@@ -71,7 +70,7 @@ impl Shard {
             _ if op == Some(OpCode::Sync) && !conn.read_only => {
                 if let Ok(request) = SyncRequest::decode(&mut reader) {
                     let path = request.path.map(|path| path.as_bytes().into());
-                    conn.pending.push_back(Pending::Sync { xid: header.xid, path, done: false, at: self.clock });
+                    conn.pending.push(Pending::Sync { xid: header.xid, path, done: false, at: self.clock });
                     conn.blocked = true;
                     self.freshness.ask(conn);
                     return Ok(());
@@ -92,9 +91,8 @@ impl Shard {
             self.queue_long(conn, header.xid, op, reader.rest());
             return if first { self.catch_up(now, conn) } else { Ok(()) };
         }
-        conn.queued_bytes += frame_weight(frame);
         let (floor, barrier) = (self.freshness.floor(), self.freshness.barrier(conn, op));
-        conn.pending.push_back(Pending::Queued { frame: frame.into(), floor, barrier, at: self.clock });
+        conn.pending.push(Pending::Queued { frame: frame.into(), floor, barrier, at: self.clock });
         if first { self.catch_up(now, conn) } else { Ok(()) }
     }
 
@@ -102,7 +100,7 @@ impl Shard {
     fn queue_long(&mut self, conn: &mut Conn, xid: i32, op: OpCode, record: &[u8]) {
         conn.blocked = true;
         let (begun, floor, barrier) = (None, self.freshness.floor(), self.freshness.barrier(conn, Some(op)));
-        conn.pending.push_back(Pending::Long { xid, op, record: record.into(), begun, floor, barrier, at: self.clock });
+        conn.pending.push(Pending::Long { xid, op, record: record.into(), begun, floor, barrier, at: self.clock });
     }
 
     /// Whether the connection has proven an identity of a scheme that every connection must prove.
@@ -145,7 +143,7 @@ impl Shard {
         let draft = if self.config.audit { self.draft(conn, &kind) } else { None };
         let command = Command { origin, session: conn.session, identities: conn.identity_place, kind };
         self.in_flight.push(command, Proposed { conn: conn.id, weight, large, cost, draft });
-        conn.proposed += 1;
+        conn.pending.note_proposed();
     }
 
     fn draft(&self, conn: &Conn, kind: &CommandKind) -> Option<Box<Draft>> {
@@ -367,7 +365,6 @@ impl Shard {
             }
             (PutOff::Long, None) => unreachable!("only a read that is known is put off"),
             (PutOff::Turn | PutOff::Room(_), _) => {
-                conn.queued_bytes += frame_weight(frame);
                 conn.pending.push_front(Pending::Queued { frame: frame.into(), floor: Zxid(0), barrier: 0, at });
                 match why {
                     PutOff::Room(need) => {

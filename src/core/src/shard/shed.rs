@@ -70,7 +70,7 @@ mod tests {
             let mut conn = shard.conns.take(id).expect("it is there");
             (conn.phase, conn.timeout_ms) = (Phase::Live, i32::MAX);
             if is_busy {
-                conn.pending.push_back(Pending::Connect { at: Micros(0) });
+                conn.pending.push(Pending::Connect { at: Micros(0) });
             }
             shard.conns.put_back(conn);
             id
