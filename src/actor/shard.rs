@@ -173,12 +173,15 @@ impl ShardActor {
 
     /// Ends the turn: hands out what was proposed, and goes on with long work for the length of another turn.
     fn end_turn(self: &Rc<Self>) {
+        if !self.goes_on() {
+            return;
+        }
         let piece = Turn::begin();
-        while self.goes_on() {
+        loop {
             self.shard.borrow_mut().turn(self.now());
             self.note_applied();
             self.carry_out();
-            if self.turn.is_long(&piece) {
+            if !self.goes_on() || self.turn.is_long(&piece) {
                 return;
             }
         }
@@ -189,8 +192,8 @@ impl ShardActor {
         self.shard.borrow().needs_turn() || !self.closing.borrow().is_empty()
     }
 
-    fn handle(self: &Rc<Self>, event: ShardEvent<'_>) {
-        self.shard.borrow_mut().handle(self.now(), event);
+    fn handle(self: &Rc<Self>, now: Micros, event: ShardEvent<'_>) {
+        self.shard.borrow_mut().handle(now, event);
         self.carry_out();
     }
 
@@ -324,7 +327,7 @@ impl ShardActor {
     async fn tick(self: Rc<Self>) {
         loop {
             Timer::new(TICK).await;
-            self.handle(ShardEvent::Tick);
+            self.handle(self.now(), ShardEvent::Tick);
             self.clients.look_after();
             if let Some(acceptor) = &*self.acceptor.borrow() {
                 acceptor.lock().look_after();

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use corral_core::ids::{ConnId, Zxid};
+use corral_core::ids::{ConnId, Micros, Zxid};
 use corral_core::shard::{ClientEvent, ShardEvent};
 use glommio::timer::Timer;
 
@@ -126,6 +126,7 @@ impl ShardActor {
     /// What has come from clients, until the turn is over. Whether something is left.
     fn take_events(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
+            let now = self.now();
             let applied = Zxid(self.channels.applied_anywhere());
             let mut spent = 0;
             for _ in 0..EVENTS {
@@ -137,18 +138,18 @@ impl ShardActor {
                     Some(Event::Accepted { stream }) => self.admit(stream),
                     Some(Event::Received { conn, bytes }) => {
                         self.pause_if_stalled(conn);
-                        self.handle_client(conn, ClientEvent::Received { bytes: &bytes, applied });
+                        self.handle_client(now, conn, ClientEvent::Received { bytes: &bytes, applied });
                         spent += self.shard.borrow().spent();
                     }
-                    Some(Event::Ended { conn }) => self.handle_client(conn, ClientEvent::InputEnded),
-                    Some(Event::Failed { conn }) => self.handle_client(conn, ClientEvent::Failed),
+                    Some(Event::Ended { conn }) => self.handle_client(now, conn, ClientEvent::InputEnded),
+                    Some(Event::Failed { conn }) => self.handle_client(now, conn, ClientEvent::Failed),
                     // Who is not read until it has taken its replies has much more to be answered: that is for when all
                     // others have been heard.
                     Some(Event::Sent { conn, count }) if self.shard.borrow().is_stalled(conn) => {
                         self.taken.borrow_mut().push_back((conn, count));
                     }
                     Some(Event::Sent { conn, count }) => {
-                        self.sent(conn, count);
+                        self.sent(now, conn, count);
                         spent += self.shard.borrow().spent();
                     }
                 }
@@ -179,20 +180,20 @@ impl ShardActor {
     fn go_on_with_the_stalled(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
             let Some((conn, count)) = self.taken.borrow_mut().pop_front() else { return false };
-            self.sent(conn, count);
+            self.sent(self.now(), conn, count);
             if self.turn.is_long(piece) {
                 return !self.taken.borrow().is_empty();
             }
         }
     }
 
-    fn sent(self: &Rc<Self>, conn: ConnId, count: usize) {
-        self.handle_client(conn, ClientEvent::Sent(count));
+    fn sent(self: &Rc<Self>, now: Micros, conn: ConnId, count: usize) {
+        self.handle_client(now, conn, ClientEvent::Sent(count));
         self.send_later(conn);
     }
 
-    fn handle_client(self: &Rc<Self>, conn: ConnId, event: ClientEvent<'_>) {
-        self.handle(ShardEvent::Client(conn, event));
+    fn handle_client(self: &Rc<Self>, now: Micros, conn: ConnId, event: ClientEvent<'_>) {
+        self.handle(now, ShardEvent::Client(conn, event));
     }
 
     /// A client that the actor wants nothing read of is paused when more of it comes, not before: most have said all

@@ -226,13 +226,13 @@ impl Delta {
         change: impl FnOnce(&mut NodeStat),
         below: impl FnOnce() -> Option<(Text, Arc<Znode>, Option<u32>)>,
     ) -> Noted {
-        let mut added = (0, 0);
         let entry = match find(&mut self.tables, path, hash) {
             Ok(found) => found.into_mut(),
             Err(absent) => {
                 let Some((path, node, crc)) = below() else { return Noted::default() };
                 let new = Entry::new(path, hash, node, crc);
-                added = (1, cost(&new));
+                self.len += 1;
+                self.bytes += cost(&new);
                 insert(absent, new)
             }
         };
@@ -250,8 +250,7 @@ impl Delta {
         let before = kids_cost(entry);
         note_kid(entry, note);
         let (after, stepped) = (kids_cost(entry), have_stepped(sums_before, sums(entry)));
-        self.len += added.0;
-        self.bytes = self.bytes + added.1 + after - before;
+        self.bytes = self.bytes + after - before;
         Noted { moved, stepped }
     }
 

@@ -100,15 +100,15 @@ pub struct Shard {
     /// The next read is the first of a connection's turn: it may be costly.
     has_turn: bool,
     /// Work done in this turn, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
-    pub(crate) spent: usize,
-    pub(crate) events: WatchEvents,
+    spent: usize,
+    events: WatchEvents,
     lists: Lists,
     /// Ended connections with watches.
     dropping: VecDeque<ConnId>,
     draining: Draining,
-    pub(crate) freshness: Freshness,
+    freshness: Freshness,
     /// Connections whose long read goes on, or whose next requests, in turn.
-    pub(crate) walking: VecDeque<ConnId>,
+    walking: VecDeque<ConnId>,
     /// What the next [`Shard::walk_on`] does first.
     walk_first: u8,
     delay: Delay,
@@ -119,7 +119,7 @@ pub struct Shard {
     addresses: AddressIdentities,
     sasl: SaslExchanges,
     metered: Metered,
-    /// See [`ShardEvent::Growth`].
+    /// See [`ShardMessage::Growth`].
     refuses_growth: bool,
     shedding: Option<Shedding>,
     loads: LoadMeter,

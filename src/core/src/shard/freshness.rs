@@ -25,7 +25,7 @@ struct Barriers {
 }
 
 /// See the module.
-pub(crate) struct Freshness {
+pub(super) struct Freshness {
     linearizable: bool,
     /// The newest state that any client of this server may have seen: no read shows an older one.
     floor: Zxid,
@@ -46,19 +46,19 @@ impl Freshness {
         Self { linearizable, floor: Zxid(0), gate, barriers, syncs, behind }
     }
 
-    pub(crate) const fn floor(&self) -> Zxid {
+    pub(super) const fn floor(&self) -> Zxid {
         self.floor
     }
 
     /// The least view from which a read may be served at once.
     #[inline]
-    pub(crate) const fn gate(&self) -> Zxid {
+    pub(super) const fn gate(&self) -> Zxid {
         self.gate
     }
 
     /// A client may have seen this state.
     #[inline]
-    pub(crate) fn observe(&mut self, zxid: Zxid) {
+    pub(super) fn observe(&mut self, zxid: Zxid) {
         self.floor = self.floor.max(zxid);
         self.gate = self.gate.max(zxid);
     }

@@ -319,7 +319,7 @@ impl Shard {
         self.settle(now, conn, Err(why));
     }
 
-    pub(crate) fn identities(&self, id: ConnId) -> Option<&Arc<Vec<Identity>>> {
+    pub(super) fn identities(&self, id: ConnId) -> Option<&Arc<Vec<Identity>>> {
         self.conns.get(id).map(|conn| &conn.identities)
     }
 }

@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 /// The watch events of a shard that are being told.
 #[derive(Debug, Default)]
-pub(crate) struct WatchEvents {
+pub(super) struct WatchEvents {
     /// The transaction that is applied next, if telling its events takes several turns.
     telling: Option<Box<Telling>>,
     /// Counts the transactions with events. The number of the latest stands on the connections that were told of it.
@@ -40,19 +40,19 @@ pub(crate) struct WatchEvents {
 impl WatchEvents {
     /// Whether a transaction waits until its events are told.
     #[inline]
-    pub(crate) const fn is_telling(&self) -> bool {
+    pub(super) const fn is_telling(&self) -> bool {
         self.telling.is_some()
     }
 
     /// A client may have seen this state.
-    pub(crate) fn observe(&mut self, zxid: Zxid) {
+    pub(super) fn observe(&mut self, zxid: Zxid) {
         if let Some(telling) = &mut self.telling {
             telling.seen = telling.seen.max(zxid);
         }
     }
 
     /// The state was replaced: nothing is told any more.
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.telling = None;
     }
 }
@@ -123,7 +123,7 @@ impl Earlier {
 impl Shard {
     /// Queues the events of a transaction that is about to reach the view, from where the last call ended. False when
     /// the turn's work is done before all are told.
-    pub(crate) fn tell_events(&mut self, now: Millis, txn: &AppliedTxn) -> bool {
+    pub(super) fn tell_events(&mut self, now: Millis, txn: &AppliedTxn) -> bool {
         let (mut at, mut earlier) = match &mut self.events.telling {
             Some(telling) => (telling.at, mem::take(&mut telling.earlier)),
             None if self.watches.is_empty() => return true,
@@ -161,20 +161,20 @@ impl Shard {
     /// Whether a request that comes, or waited, may be served although the events of a transaction are being told: one
     /// that sets no watch, of a connection that was not told.
     #[cold]
-    pub(crate) fn may_see_before(&self, conn: &Conn, frame: &[u8]) -> bool {
+    pub(super) fn may_see_before(&self, conn: &Conn, frame: &[u8]) -> bool {
         let Some(telling) = &self.events.telling else { return false };
         conn.told != self.events.transactions && self.view.zxid() >= telling.seen && is_plain(frame)
     }
 
     /// Whether the connection's first request waits until the events of a transaction are told.
-    pub(crate) fn waits_for_events(&self, conn: &Conn) -> bool {
+    pub(super) fn waits_for_events(&self, conn: &Conn) -> bool {
         self.events.telling.is_some()
             && !matches!(conn.pending.front(), Some(Pending::Queued { frame, .. }) if self.may_see_before(conn, frame))
     }
 
     /// Whether a read under way sets watches, or may end, and waits until the events of a transaction are told: its reply
     /// is of a state that lies before them all, or behind. It goes on then.
-    pub(crate) fn pauses(&mut self, conn: &Conn) -> bool {
+    pub(super) fn pauses(&mut self, conn: &Conn) -> bool {
         let Some(telling) = &mut self.events.telling else { return false };
         let first = conn.pending.front();
         let begun = if let Some(Pending::Long { begun, .. }) = first { begun.as_deref() } else { None };
