@@ -176,7 +176,7 @@ impl ConsensusActor {
             ToConsensus::Peer(event) => self.heard_of_peer(event),
             ToConsensus::Timer => self.timer = None,
             ToConsensus::SessionsAsked { asker, from } => {
-                let piece = Box::new(self.engine.report_sessions(&from));
+                let piece = Box::new(self.engine.sequencer().report_sessions(&from));
                 let _ = self.channels.control.send(ToControl::Sessions { asker, piece });
             }
         }
@@ -344,7 +344,7 @@ impl ConsensusActor {
     /// For whoever asks, once a tick.
     fn show_digests(&mut self) {
         let mismatches = self.engine.take_digest_mismatches();
-        let view = self.engine.replica().machine().sequencer.machine().view();
+        let view = self.engine.sequencer().view();
         self.channels.gauges.show_digests(mismatches, view.digest_log());
     }
 

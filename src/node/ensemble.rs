@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corral_consensus::{Index, Micros, NodeId};
-use corral_core::coordinator::EnsembleConfig;
+use corral_core::forwarding::EnsembleConfig;
 use corral_core::servers::Servers;
 use corral_engine::{EnsembleSettings, Settings, StoredServers, addresses};
 use corral_peer::Generation;
@@ -84,7 +84,7 @@ pub(crate) fn settings(
 
 /// The membership that this one knew last; whoever holds no data has no part in what was.
 pub(crate) fn remembered(recovery: &Recovery) -> Option<StoredServers> {
-    let holds_data = recovery.replica.raft().last_index() > Index(0);
+    let holds_data = recovery.member.replica.raft().last_index() > Index(0);
     if holds_data { remembered::read(&recovery.disk) } else { None }
 }
 

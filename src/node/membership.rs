@@ -4,7 +4,7 @@
 //! of an ensemble's server are told apart. Beside the membership stands the generation, unless it is the first.
 
 use corral_consensus::{Membership, NodeId};
-use corral_core::coordinator::Founders;
+use corral_core::forwarding::Founders;
 use corral_core::snapshot::Snapshot;
 use corral_engine::extra;
 use corral_engine::recovery::{DataKind, DataMismatch};

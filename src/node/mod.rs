@@ -342,7 +342,7 @@ fn start_threads(
     signals: &Signals,
 ) -> Result<thread::JoinHandle<()>, Fault> {
     let settings_of_engine = ensemble::settings(&context.config, plan.shards(), &recovery, context.remembered.clone());
-    let Recovery { replica, log, disk, frozen, offered, distrusted, .. } = recovery;
+    let Recovery { member, log, disk, frozen, offered, distrusted, .. } = recovery;
     let boxes = &context.boxes;
     let limits = Limits {
         frozen: Duration::from_millis(u64::from(context.config.runtime.watchdog_frozen_ms)),
@@ -398,9 +398,9 @@ fn start_threads(
     if let Some(frozen) = frozen {
         let _ = boxes.writer.0.send(ToWriter::Write(Box::new(frozen)));
     }
-    let sequencer = &replica.machine().sequencer;
-    let (view, sessions) = (sequencer.machine().view().clone(), sequencer.sessions_alive());
-    let mut engine = Some(Box::new(Engine::new(replica, settings_of_engine)));
+    let sequencer = &member.machine;
+    let (view, sessions) = (sequencer.view().clone(), sequencer.sessions_alive());
+    let mut engine = Some(Box::new(Engine::new(member, settings_of_engine)));
     for executor in &plan.executors {
         let (context, executor) = (Arc::clone(context), executor.clone());
         let state = executor.shard.map(|_| view.clone());

@@ -6,16 +6,16 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use corral_consensus::limits::ENTRY_BYTES_MAX;
-use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId, Replica};
-use corral_core::coordinator::Founders;
+use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId};
 use corral_core::cost::COMMAND_MAX;
 use corral_core::evaluate::{StateMachine, features};
+use corral_core::forwarding::Founders;
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{FrozenState, SequencerConfig, SnapshotPolicy};
+use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::servers::{Role, Servers};
 use corral_core::shared::Text;
-use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedSnapshot, Now, Offered, ReplicatedCoordinator, extra};
+use corral_engine::recovery::{self, DataKind, Member, Plan, Recovered, RecoveryFault};
+use corral_engine::{LoadedSnapshot, Now, Offered, extra};
 use corral_peer::Generation;
 use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, LogError, Progress, Recovered as Found, SteppedOver};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
@@ -33,11 +33,11 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// What the start brought back.
 pub(crate) struct Recovery {
-    pub(crate) replica: Replica<ReplicatedCoordinator>,
+    pub(crate) member: Member<Sequencer>,
     pub(crate) log: Log<MmapDisk>,
     /// Holds the snapshots.
     pub(crate) disk: MmapDisk,
-    /// What was replayed, if it is worth a snapshot: every view of the replica's begins above it.
+    /// What was replayed, if it is worth a snapshot: every view begins above it.
     pub(crate) frozen: Option<FrozenState>,
     /// The snapshot it started from, for other servers.
     pub(crate) offered: Option<Offered>,
@@ -157,10 +157,10 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     };
     let now = || Now { micros: clock.now_us(), wall: clock.wall() };
     let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
-    let recovered = recovery::recover(plan, &mut opened, ReplicatedCoordinator, &now);
-    let Recovered { replica, frozen, .. } = recovered.map_err(|fault| as_fault(purpose, fault))?;
+    let recovered = recovery::recover(plan, &mut opened, |sequencer| sequencer, &now);
+    let Recovered { member, frozen, .. } = recovered.map_err(|fault| as_fault(purpose, fault))?;
     log.release_read()?;
-    let view = replica.machine().sequencer.machine().view();
+    let view = member.machine.view();
     tracing::info!(
         zxid = %view.zxid(),
         nodes = view.node_count(),
@@ -169,7 +169,7 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
         took_ms = whole_ms(started.elapsed()),
         "state recovered"
     );
-    Ok(Recovery { replica, log, disk, frozen, offered, generation, distrusted, log_damaged })
+    Ok(Recovery { member, log, disk, frozen, offered, generation, distrusted, log_damaged })
 }
 
 /// What keeps the data from being served, with what to do.

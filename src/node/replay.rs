@@ -65,7 +65,7 @@ pub(crate) fn batch_in(kind: RecordKind, index: u64, payload: &[u8]) -> Result<C
 /// # Errors
 /// When it is not understood.
 pub(crate) fn commit_alone(sequencer: &mut Sequencer, (index, term): (u64, u64), batch: &[u8]) -> Result<(), Fault> {
-    sequencer.commit(Millis(0), index, term, batch, false).map(drop).map_err(|_| not_a_batch(index))
+    sequencer.apply_entry(Millis(0), index, term, batch, false).map(drop).map_err(|_| not_a_batch(index))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ const PARTS: [(&str, &str); 13] = [
     ("wire", "src/wire"),
     ("core", "src/core"),
     ("consensus", "src/consensus"),
-    ("members", "src/members"),
+    ("types", "src/types"),
     ("peer", "src/peer"),
     ("engine", "src/engine"),
     ("journal", "src/journal"),

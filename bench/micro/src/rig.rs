@@ -72,7 +72,7 @@ impl Rig {
         let machine = parts::machine();
         let view = machine.view().clone();
         let mut sequencer = Sequencer::new(SequencerConfig::default(), machine, 0, 0);
-        sequencer.lead(NOW.millis(), 2);
+        sequencer.begin_leadership(NOW.millis(), 2);
         let mut shard = Shard::new(ShardConfig::default(), view, 1, NOW.millis());
         let client = NewClient::new("127.0.0.1:9".parse().expect("an address"), [7; 16]);
         let conn = shard.accept(NOW, client).expect("it does not drain");
@@ -119,11 +119,11 @@ impl Rig {
 
     fn commit(&mut self, requests: Requests) {
         self.sequencer.enqueue(NOW.millis(), requests.proposals);
-        let batch = self.sequencer.next_batch(WallMillis(1_700_000_000_000)).expect("something was proposed");
+        let batch = self.sequencer.take_batch(WallMillis(1_700_000_000_000)).expect("something was proposed");
         let payload = batch.encode();
         self.sequencer.proposed(batch);
         self.index += 1;
-        let applied = self.sequencer.commit(NOW.millis(), self.index, 1, &payload, true).expect("a batch");
+        let applied = self.sequencer.apply_entry(NOW.millis(), self.index, 1, &payload, true).expect("a batch");
         self.shard.handle(NOW, ShardEvent::Message(ShardMessage::Batch(Arc::new(applied))));
     }
 }

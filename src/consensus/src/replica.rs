@@ -1,4 +1,6 @@
-//! A Raft node with the state machine that it replicates: batches in, appends and committed entries out.
+//! A Raft node beside the state machine that it replicates: batches in, appends and committed entries out.
+//!
+//! The caller owns the machine, and passes the same one to each call that takes a [`Machine`].
 //!
 //! The same for a standalone server and for a server of an ensemble. Invariants:
 //! - The machine leads only after everything of former terms is applied.
@@ -8,6 +10,9 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+use corral_types::Machine;
+
 use crate::conf_change::ConfChange;
 use crate::config::BOOTSTRAP_INDEX;
 use crate::effects::{Effects, Install};
@@ -15,7 +20,6 @@ use crate::error::{ConfChangeError, PeerError, TransferError};
 use crate::grouping::{self, Grouping, Load};
 use crate::leadership_transfer::{Behind, LogDisk, TransferPolicy};
 use crate::limits::{APPLIED_WORK_MAX, ENTRY_WORK, HELD_PAUSE, PREPARED_BYTES_MAX};
-use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::message::{PeerBody, PeerMessage};
 use crate::node::RaftNode;
@@ -44,10 +48,9 @@ enum Reader {
     Followers,
 }
 
-/// One member: Raft node and state machine. Owned by the engine.
-pub struct Replica<M: Machine> {
+/// One member: its Raft node, and what of the log its machine has applied. Owned by the engine.
+pub struct Replica {
     raft: RaftNode,
-    machine: M,
     out: Outputs,
     /// The second half of a turn is due: appends were handed out, committed entries are to be applied.
     apply_is_due: bool,
@@ -83,12 +86,11 @@ pub struct Replica<M: Machine> {
     transfer: TransferPolicy,
 }
 
-impl<M: Machine> Replica<M> {
-    /// `applied` is the index up to which `machine` has applied the log.
-    pub fn new(raft: RaftNode, machine: M, applied: Index) -> Replica<M> {
+impl Replica {
+    /// `applied` is the index up to which the machine has applied the log.
+    pub fn new(raft: RaftNode, applied: Index) -> Replica {
         Replica {
             raft,
-            machine,
             out: Outputs::default(),
             apply_is_due: false,
             has_more: false,
@@ -111,17 +113,6 @@ impl<M: Machine> Replica<M> {
             waiting_reads: Vec::new(),
             transfer: TransferPolicy::default(),
         }
-    }
-
-    /// The replicated machine.
-    #[must_use]
-    pub fn machine(&self) -> &M {
-        &self.machine
-    }
-
-    /// The replicated machine, for inputs that do not pass through the log.
-    pub fn machine_mut(&mut self) -> &mut M {
-        &mut self.machine
     }
 
     /// The Raft node, read only.
@@ -170,14 +161,14 @@ impl<M: Machine> Replica<M> {
     ///
     /// # Errors
     /// The message is dropped and nothing changed; see [`PeerError`].
-    pub fn step(&mut self, message: PeerMessage) -> Result<(), PeerError> {
+    pub fn step(&mut self, machine: &mut impl Machine, message: PeerMessage) -> Result<(), PeerError> {
         if let PeerBody::Append { entries, .. } = &message.body {
-            entries.iter().try_for_each(|entry| self.prepare(entry))?;
+            entries.iter().try_for_each(|entry| self.prepare(machine, entry))?;
         }
         self.raft.step(message)
     }
 
-    fn prepare(&mut self, entry: &Entry) -> Result<(), PeerError> {
+    fn prepare(&mut self, machine: &mut impl Machine, entry: &Entry) -> Result<(), PeerError> {
         self.prepared_bytes += entry.payload.len() as u64;
         if entry.payload.len() > self.raft.max_entry_bytes() {
             return Err(PeerError::Entries(
@@ -185,10 +176,10 @@ impl<M: Machine> Replica<M> {
             ));
         }
         let prepared = match entry.kind {
-            EntryKind::Normal => self.machine.prepare(entry.index, entry.term, &entry.payload),
+            EntryKind::Normal => machine.prepare(entry.index, entry.term, &entry.payload),
             EntryKind::ConfChange => {
                 let change = ConfChange::decode(&entry.payload).map_err(PeerError::Entries)?;
-                self.machine.prepare(entry.index, entry.term, &change.context)
+                machine.prepare(entry.index, entry.term, &change.context)
             }
         };
         prepared.map_err(|_| PeerError::Entries("of a format that is not known here"))
@@ -302,7 +293,7 @@ impl<M: Machine> Replica<M> {
     }
 
     /// The append of this number, and all before it, are durable.
-    pub fn persisted(&mut self, now: Micros, number: u64) {
+    pub fn persisted(&mut self, machine: &impl Machine, now: Micros, number: u64) {
         let (mut answered, mut since) = (0, None);
         while self.appends_in_flight.front().is_some_and(|first| first.number <= number) {
             let append = self.appends_in_flight.pop_front().expect("just seen");
@@ -311,7 +302,7 @@ impl<M: Machine> Replica<M> {
         }
         if let Some(since) = since {
             let under_way: usize = self.appends_in_flight.iter().map(|append| append.commands).sum();
-            self.grouping.durable(now, now.since(since), answered + under_way + self.machine.commands_queued());
+            self.grouping.durable(now, now.since(since), answered + under_way + machine.commands_queued());
         }
         self.raft.persisted(number);
     }
@@ -329,16 +320,16 @@ impl<M: Machine> Replica<M> {
     ///
     /// # Errors
     /// Those of the machine, when an entry cannot be decoded. The replica must not be used after that.
-    pub fn turn(&mut self, now: Micros, effects: &mut Effects) -> Result<bool, M::Fault> {
-        self.follow_if_over();
+    pub fn turn<M: Machine>(&mut self, machine: &mut M, now: Micros, effects: &mut Effects) -> Result<bool, M::Fault> {
+        self.follow_if_over(machine);
         self.prepared_bytes = 0;
         if !std::mem::replace(&mut self.apply_is_due, false) {
-            effects.wake_at = self.propose_batch(now);
+            effects.wake_at = self.propose_batch(machine, now);
             let mut out = std::mem::take(&mut self.out);
             self.has_more = self.raft.ready(&mut out);
             let notice_at = self.notices.send(now, &mut self.raft, &mut out.messages);
             effects.wake_at = [effects.wake_at, notice_at].into_iter().flatten().min();
-            let appended = self.hand_out(now, &mut out, effects);
+            let appended = self.hand_out(machine, now, &mut out, effects);
             self.committed.extend(out.committed.drain(..));
             self.out = out;
             if appended && self.can_apply() {
@@ -346,7 +337,7 @@ impl<M: Machine> Replica<M> {
                 return Ok(true);
             }
         }
-        self.apply(effects)?;
+        self.apply(machine, effects)?;
         self.serve_reads(effects);
         if effects.work >= APPLIED_WORK_MAX && (self.has_more || self.can_apply()) {
             effects.wake_at = Some(now);
@@ -376,23 +367,23 @@ impl<M: Machine> Replica<M> {
 
     /// Ends a leadership that was lost, before anything else is done. Entries of its term may still be committed by the
     /// next leader, and are not own any more. The term shows a leadership that was lost and won again between two turns.
-    fn follow_if_over(&mut self) {
+    fn follow_if_over(&mut self, machine: &mut impl Machine) {
         if self.leading && (self.raft.role() != Role::Leader || self.raft.term() != self.led_term) {
             self.leading = false;
             self.own.clear();
             self.notices.forget_waiting();
-            self.machine.follow();
+            machine.follow();
         }
     }
 
     /// Proposes at most one batch: the append that holds it is handed out before the next one is made. There is no room
     /// while too much is not acknowledged, and while leadership is transferred. Gives the time of the next attempt, if
     /// commands wait for others to join them.
-    fn propose_batch(&mut self, now: Micros) -> Option<Micros> {
+    fn propose_batch(&mut self, machine: &mut impl Machine, now: Micros) -> Option<Micros> {
         if !self.leading || self.repair.is_active() || !self.raft.has_room() {
             return None;
         }
-        let load = Load { writes: self.machine.commands_queued(), appends: self.appends_in_flight.len() };
+        let load = Load { writes: machine.commands_queued(), appends: self.appends_in_flight.len() };
         if load.writes == 0 {
             return None;
         }
@@ -401,19 +392,19 @@ impl<M: Machine> Replica<M> {
             grouping::GroupDecision::Behind => return None,
             grouping::GroupDecision::Until(time) => return Some(time),
         }
-        let payload = self.machine.next_batch();
+        let payload = machine.next_batch().map(Bytes::from);
         self.waits_for_apply = payload.is_none();
         let payload = payload?;
-        self.batch_commands = load.writes - self.machine.commands_queued();
+        self.batch_commands = load.writes - machine.commands_queued();
         let before = self.raft.last_index();
         self.raft.propose(payload).expect("there is room for a batch within its limits");
         self.own.push_back(Index(before.0 + 1));
-        self.notices.wait(Index(before.0 + 1), self.machine.servers_waiting());
+        self.notices.wait(Index(before.0 + 1), machine.servers_waiting());
         None
     }
 
     /// Moves the node's outputs to `effects`, except committed entries. Whether there is an append.
-    fn hand_out(&mut self, now: Micros, out: &mut Outputs, effects: &mut Effects) -> bool {
+    fn hand_out(&mut self, machine: &mut impl Machine, now: Micros, out: &mut Outputs, effects: &mut Effects) -> bool {
         if let Some(snapshot) = out.install.take() {
             let number = out.append.as_ref().expect("a snapshot comes with an append").number;
             self.installing = Some(snapshot.index);
@@ -426,7 +417,7 @@ impl<M: Machine> Replica<M> {
         effects.messages.append(&mut out.messages);
         effects.role = out.role_change.or(effects.role);
         effects.snapshot_wanted |= out.snapshot_wanted;
-        self.follow_if_over();
+        self.follow_if_over(machine);
         // An append that need not be synced holds only a commit index, which the next append holds as well.
         let Some(append) = out.append.take().filter(|append| append.must_sync) else { return false };
         if !append.entries.is_empty() {
@@ -439,17 +430,17 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Applies committed entries, up to the work of one turn. An entry is applied as a whole.
-    fn apply(&mut self, effects: &mut Effects) -> Result<(), M::Fault> {
+    fn apply<M: Machine>(&mut self, machine: &mut M, effects: &mut Effects) -> Result<(), M::Fault> {
         self.skip_committed();
         while effects.work < APPLIED_WORK_MAX
             && self.can_apply()
             && let Some(entry) = self.next_entry()
         {
-            let before = self.machine.work();
-            self.commit(&entry)?;
+            let before = machine.work();
+            self.commit(machine, &entry)?;
             let bytes = entry.payload.len() as u64;
             self.applied_bytes += bytes;
-            effects.work += self.machine.work() - before + bytes + ENTRY_WORK;
+            effects.work += machine.work() - before + bytes + ENTRY_WORK;
         }
         if self.reading.is_none() {
             self.read_log(effects);
@@ -464,17 +455,17 @@ impl<M: Machine> Replica<M> {
         effects.reads_refused.append(&mut self.out.reads_refused);
     }
 
-    fn commit(&mut self, entry: &Entry) -> Result<(), M::Fault> {
+    fn commit<M: Machine>(&mut self, machine: &mut M, entry: &Entry) -> Result<(), M::Fault> {
         let own = self.own.front() == Some(&entry.index);
         if own {
             self.own.pop_front();
         }
         let normal = entry.kind == EntryKind::Normal;
         if normal {
-            self.machine.commit(entry.index, entry.term, &entry.payload, own)?;
+            machine.commit(entry.index, entry.term, &entry.payload, own)?;
         } else {
             let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
-            self.machine.commit(entry.index, entry.term, &change.context, false)?;
+            machine.commit(entry.index, entry.term, &change.context, false)?;
         }
         self.applied = entry.index;
         self.has_more |= std::mem::take(&mut self.waits_for_apply);
@@ -486,7 +477,7 @@ impl<M: Machine> Replica<M> {
         if first_of_our_term && !self.leading {
             self.leading = true;
             self.led_term = entry.term;
-            self.machine.lead(entry.term);
+            machine.lead(entry.term);
         }
         Ok(())
     }

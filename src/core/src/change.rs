@@ -2,7 +2,7 @@
 //! sessions begun, moved or ended, and the outcome for the connection that asked.
 
 use crate::command::Origin;
-use crate::ids::{SessionId, Zxid};
+use crate::ids::{SessionId, WallMillis, Zxid};
 use crate::servers::Servers;
 use crate::session::Ephemerals;
 use crate::shared::{Data, HashedPath, Text};
@@ -134,5 +134,20 @@ pub struct AppliedTxn {
 /// All transactions of one committed log entry, shared unchanged by every shard.
 #[derive(Clone, Debug, Default)]
 pub struct AppliedBatch {
+    /// Wall time of the leader that proposed it.
+    pub time: WallMillis,
     pub txns: Vec<AppliedTxn>,
+}
+
+/// A committed log entry that was applied.
+#[derive(Clone, Debug)]
+pub struct AppliedEntry {
+    pub index: u64,
+    pub term: u64,
+    /// This server proposed it in the present leadership.
+    pub own: bool,
+    /// ZooKeeper's digest of the tree behind it, if one is kept.
+    pub digest: Option<u64>,
+    /// Its transactions. None if the entry has no payload.
+    pub batch: AppliedBatch,
 }

@@ -281,7 +281,7 @@ pub struct Proposals {
     pub cost: u64,
     /// Of that, what it costs to close sessions: it grows with the ephemerals that they get until then.
     pub cost_of_closing: u64,
-    /// Which of the shard's courses they belong to, see [`crate::coordinator`]: what comes of a former one is not
+    /// Number of losses of a leader before them, see [`crate::forwarding`]: what comes of a former one is not
     /// ordered.
     pub generation: u32,
 }

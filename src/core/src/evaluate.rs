@@ -222,7 +222,7 @@ impl StateMachine {
     /// zxids that no leader of the term gives takes effect as nothing: every server replays what the log holds.
     pub fn apply(&mut self, batch: Batch, term: u64) -> AppliedBatch {
         if !self.is_next(&batch, term) {
-            return AppliedBatch { txns: Vec::new() };
+            return AppliedBatch { time: batch.time, txns: Vec::new() };
         }
         self.has_admitted |= batch.features & features::ADMITTED != 0;
         let mut next = batch.first_zxid;
@@ -247,7 +247,7 @@ impl StateMachine {
                 txns.push(self.apply_one(&context, zxid, identities, command));
             }
         }
-        AppliedBatch { txns }
+        AppliedBatch { time: batch.time, txns }
     }
 
     /// Whether the batch's zxids are behind those of the state, in an epoch that a leader of the term begins, see

@@ -3,35 +3,41 @@
 //! One per server, beside the Raft node; it alone gives out zxids while this server leads. Knows neither Raft nor the
 //! log: the driver hands it committed payloads in log order and takes batches to propose from it.
 
+mod deadlines;
+mod machine;
 mod prepared;
 mod queue;
 mod reconfig;
 mod room;
 mod snapshots;
+mod turn;
 
 pub use reconfig::{MembersSeen, Proposal, Seat};
 pub use room::Oversized;
 pub use snapshots::SnapshotPolicy;
 
-use crate::change::{AppliedBatch, Outcome, SessionChange};
-use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
+use crate::change::{AppliedBatch, AppliedEntry, Outcome, SessionChange};
+use crate::command::{Batch, Command, CommandKind, Proposals};
 use crate::cost::COMMAND_MAX;
 use crate::delta::Delta;
 use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, epoch_of, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
-use crate::limits::SESSIONS_PIECE;
 use crate::reaper::{Chosen, ReapPolicy, Reaper};
-use crate::session::{Expiry, SessionTable, Witness};
+use crate::report::Sizes;
+use crate::session::{Expiry, SessionTable};
 use crate::shared::Text;
 use crate::snapshot::Snapshot;
+use crate::view::View;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use deadlines::Deadlines;
 use prepared::Prepared;
 use queue::Queue;
 use reconfig::Asked;
-use snapshots::{SCARCE_SNAPSHOT_MS, SinceSnapshot, Sizes};
+use snapshots::{SCARCE_SNAPSHOT_MS, SinceSnapshot, StateSizes};
+use turn::Turn;
 
 /// What the sequencer is told at its start.
 #[derive(Clone, Copy, Debug)]
@@ -103,9 +109,7 @@ pub struct FrozenState {
 pub struct Sequencer {
     config: SequencerConfig,
     machine: StateMachine,
-    expiry: Expiry,
-    /// The first session whose deadline is yet to be started.
-    starts_from: Option<SessionId>,
+    deadlines: Deadlines,
     reaper: Reaper,
     /// Set while this server leads: the zxid that the next command takes.
     next_zxid: Option<u64>,
@@ -135,12 +139,12 @@ pub struct Sequencer {
     oversized: Option<Oversized>,
     /// See [`Sequencer::refuse_growth`].
     refuses_growth: bool,
-    stamped: WallMillis,
     growth_refused: u64,
     /// See [`Sequencer::admit`].
     all_members_know: bool,
     /// A batch with `features::ADMITTED` was proposed in this leadership.
     has_admitted: bool,
+    turn: Turn,
 }
 
 impl Sequencer {
@@ -150,8 +154,7 @@ impl Sequencer {
         Self {
             config,
             machine,
-            expiry: Expiry::new(config.tick_ms),
-            starts_from: None,
+            deadlines: Deadlines::new(config.tick_ms, (config.server, config.incarnation)),
             reaper: Reaper::new(config.reap),
             next_zxid: None,
             queue: Queue::default(),
@@ -170,10 +173,10 @@ impl Sequencer {
             asked_changes: 0,
             oversized: None,
             refuses_growth: false,
-            stamped: WallMillis(0),
             growth_refused: 0,
             all_members_know: true,
             has_admitted: false,
+            turn: Turn::default(),
         }
     }
 
@@ -187,27 +190,52 @@ impl Sequencer {
         &self.machine
     }
 
+    /// The tree, with everything that was applied.
+    pub const fn view(&self) -> &View {
+        self.machine.view()
+    }
+
+    /// The sessions, with everything that was applied.
+    pub const fn sessions(&self) -> &SessionTable {
+        self.machine.sessions()
+    }
+
+    /// The time of the calls of [`Machine`] that follow.
+    pub const fn set_time(&mut self, now: Millis, wall: WallMillis) {
+        self.turn.set_time(now, wall);
+    }
+
+    /// The entries that were committed since they were last taken, in order.
+    pub fn applied(&self) -> &[AppliedEntry] {
+        self.turn.entries()
+    }
+
+    /// Takes the entries that were committed, in order. The caller takes them behind each turn of the replica.
+    pub fn take_applied(&mut self) -> Vec<AppliedEntry> {
+        self.turn.take_entries()
+    }
+
+    /// Sizes of the payloads that [`Machine::next_batch`] gave.
+    pub const fn proposals(&self) -> Sizes {
+        self.turn.proposals()
+    }
+
     /// When the session ends unless it is heard from, while this server leads.
     pub fn session_due(&self, session: SessionId) -> Option<Millis> {
-        self.expiry.due(session)
+        self.expiry().due(session)
     }
 
     pub(crate) const fn expiry(&self) -> &Expiry {
-        &self.expiry
+        self.deadlines.expiry()
     }
 
     /// For what other servers say of their sessions.
     pub(crate) const fn expiry_mut(&mut self) -> &mut Expiry {
-        &mut self.expiry
-    }
-
-    /// Names this start of the process.
-    pub(crate) const fn incarnation(&self) -> u64 {
-        self.config.incarnation
+        self.deadlines.expiry_mut()
     }
 
     /// The empty state is that of this place in the log: a new log goes on behind it.
-    pub(crate) fn begin_behind(&mut self, index: u64, term: u64) {
+    pub fn begin_behind(&mut self, index: u64, term: u64) {
         assert!(self.index == 0 && self.machine.view().zxid() == Zxid(0), "nothing was applied");
         (self.index, self.term) = (index, term);
     }
@@ -229,7 +257,7 @@ impl Sequencer {
 
     /// This server leads from now on, and everything committed before its term is applied. Every session gets a full
     /// timeout.
-    pub fn lead(&mut self, now: Millis, term: u64) {
+    pub fn begin_leadership(&mut self, now: Millis, term: u64) {
         self.reaper.start(now);
         self.next_zxid = Some(Zxid::of(epoch_of(term, self.machine.view().zxid()), 1).0);
         self.start_deadlines(now);
@@ -240,19 +268,7 @@ impl Sequencer {
     /// Every session has a full timeout from now on: nobody could be heard before. Where they are very many, the
     /// deadlines of some are started later.
     pub fn start_deadlines(&mut self, now: Millis) {
-        self.starts_from = Some(SessionId(i64::MIN));
-        self.start_some(now);
-    }
-
-    fn start_some(&mut self, now: Millis) {
-        let Self { machine, expiry, config, starts_from, .. } = self;
-        let Some(from) = *starts_from else { return };
-        let mut sessions = machine.sessions().range(from..);
-        for (id, session) in sessions.by_ref().take(SESSIONS_PIECE) {
-            let witness = witness(config, expiry, now, session.owner);
-            expiry.start(now, *id, session.timeout_ms, witness);
-        }
-        *starts_from = sessions.next().map(|(id, _)| *id);
+        self.deadlines.start_all(now, self.machine.sessions());
     }
 
     /// What this version wants to be there before the first client comes.
@@ -283,7 +299,7 @@ impl Sequencer {
     }
 
     /// Another leads: what waits here will not be ordered by this server.
-    pub fn follow(&mut self) {
+    pub fn end_leadership(&mut self) {
         self.next_zxid = None;
         self.has_admitted = false;
         self.unordered.append(&mut self.queue.take());
@@ -293,8 +309,7 @@ impl Sequencer {
             commands,
             ..Proposals::default()
         }));
-        self.expiry.clear();
-        self.starts_from = None;
+        self.deadlines.clear();
         self.machine.stop_counting();
         self.forget_asked();
     }
@@ -311,7 +326,7 @@ impl Sequencer {
             if let CommandKind::AttachSession { session, password, .. } = &command.kind
                 && self.machine.proof(*session, password) == Proof::Right
             {
-                self.expiry.heard_directly(now, *session);
+                self.expiry_mut().heard_directly(now, *session);
             }
         }
         self.wait(proposals);
@@ -329,7 +344,7 @@ impl Sequencer {
 
     /// A shard's report of the sessions it heard from, complete up to `upto`.
     pub fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
-        self.expiry.heard(shard, upto, sessions);
+        self.expiry_mut().heard(shard, upto, sessions);
     }
 
     /// Time passes: ends the sessions whose time is over, and deletes containers and TTL nodes whose time is. Tells
@@ -338,8 +353,8 @@ impl Sequencer {
         if !self.is_leading() {
             return Ticked::default();
         }
-        self.start_some(now);
-        let expired = self.expiry.expired(now);
+        self.deadlines.start_some(now, self.machine.sessions());
+        let expired = self.expiry_mut().expired(now);
         let reaped = self.reaper.tick(now, wall, self.machine.reapable(), self.machine.view());
         let close = expired.iter().map(|session| (*session, CommandKind::CloseSession));
         let reap = reaped
@@ -379,7 +394,7 @@ impl Sequencer {
 
     /// The next log entry, made of everything that waits, up to the limit; it always fits (`room`). `None` when nothing
     /// waits or another leads. `None` also if the next command is costly and batches are not applied yet (`room`).
-    pub fn next_batch(&mut self, time: WallMillis) -> Option<Batch> {
+    pub fn take_batch(&mut self, time: WallMillis) -> Option<Batch> {
         let first_zxid = self.next_zxid?;
         if !self.judge_next(time, first_zxid) {
             return None;
@@ -430,7 +445,7 @@ impl Sequencer {
     /// A snapshot took the place of everything: this state, up to that log entry. This server follows. Gives the former
     /// state, and the one that was being written, to be dropped where a long drop does no harm.
     pub fn install(&mut self, mut machine: StateMachine, index: u64, term: u64) -> (StateMachine, Option<FrozenState>) {
-        self.follow();
+        self.end_leadership();
         machine.limit_cost(self.config.command_cost_max);
         self.asked_changes += self.machine.list_changes() + 1;
         (self.index, self.term) = (index, term);
@@ -438,7 +453,7 @@ impl Sequencer {
         (core::mem::replace(&mut self.machine, machine), self.frozen.take())
     }
 
-    /// The driver has handed the batch to the log; it comes back through [`Sequencer::commit`].
+    /// The driver has handed the batch to the log; it comes back through [`Sequencer::apply_entry`].
     pub fn proposed(&mut self, batch: Batch) {
         self.proposed.push_back(batch);
     }
@@ -448,7 +463,7 @@ impl Sequencer {
     ///
     /// # Errors
     /// [`NotABatch`] when the payload cannot be read: the log holds something this version does not understand.
-    pub fn commit(
+    pub fn apply_entry(
         &mut self,
         now: Millis,
         index: u64,
@@ -471,7 +486,6 @@ impl Sequencer {
         } else {
             Batch::decode(payload).map_err(|_| NotABatch)?
         };
-        self.stamped = batch.time;
         let (txns, bytes) = (batch.commands.len() as u64, payload.len() as u64);
         self.since_snapshot.note(&self.config.snapshot, now, txns, bytes);
         let before = self.machine.units_spent();
@@ -483,19 +497,6 @@ impl Sequencer {
         Ok(applied)
     }
 
-    /// The wall time of the leader in the last batch.
-    pub const fn stamped(&self) -> WallMillis {
-        self.stamped
-    }
-
-    /// Looks at an entry of another leader before it gets into the log: it can be applied when it is committed.
-    ///
-    /// # Errors
-    /// [`NotABatch`] when the payload cannot be read.
-    pub fn prepare(&mut self, index: u64, term: u64, payload: &[u8]) -> Result<(), NotABatch> {
-        self.prepared.prepare(index, term, payload)
-    }
-
     /// Keeps the deadlines in step with the session table.
     fn track(&mut self, now: Millis, applied: &AppliedBatch) {
         for txn in &applied.txns {
@@ -505,11 +506,10 @@ impl Sequencer {
             match txn.session {
                 Some(SessionChange::Created(id) | SessionChange::Attached(id)) => {
                     if let Some(session) = self.machine.sessions().get(&id) {
-                        let witness = witness(&self.config, &mut self.expiry, now, session.owner);
-                        self.expiry.start(now, id, session.timeout_ms, witness);
+                        self.deadlines.start(now, id, session);
                     }
                 }
-                Some(SessionChange::Closed(id)) => self.expiry.stop(id),
+                Some(SessionChange::Closed(id)) => self.expiry_mut().stop(id),
                 None => {}
             }
         }
@@ -529,9 +529,9 @@ impl Sequencer {
         !self.snapshot_running() && self.since_snapshot.wants_snapshot_of_replay(&self.config.snapshot, self.sizes())
     }
 
-    fn sizes(&self) -> Sizes {
+    fn sizes(&self) -> StateSizes {
         let view = self.machine.view();
-        Sizes { delta: view.delta_bytes(), snapshot: view.snapshot().bytes() }
+        StateSizes { delta: view.delta_bytes(), snapshot: view.snapshot().bytes() }
     }
 
     /// Whether a snapshot is being written.
@@ -586,13 +586,4 @@ impl Sequencer {
         );
         (former, frozen)
     }
-}
-
-/// Who hears the connection that owns a session. Nobody, if its process is no more.
-fn witness(config: &SequencerConfig, expiry: &mut Expiry, now: Millis, owner: Option<Origin>) -> Option<Witness> {
-    let at = owner?;
-    if at.server != config.server {
-        return expiry.server(now, at.server, at.incarnation);
-    }
-    (at.incarnation == config.incarnation).then_some(Witness::Shard(at.shard))
 }

@@ -29,7 +29,7 @@ pub struct StoredServers {
     pub version: u64,
 }
 
-/// What a new list of servers changes for this server.
+/// The changes for this server that come with a new list of servers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Its address for the other servers, host and port, if that has changed.
@@ -95,9 +95,9 @@ impl AdvertisedAddress {
         advertised
     }
 
-    /// The list in the tree has changed to `list`; with joining servers it is `known`. Gives the servers that count, and
-    /// what changes for this server. A list that is older than the newest known one moves no server; only the servers
-    /// that it adds count.
+    /// The list in the tree has changed to `list`; with joining servers it is `known`. Gives the servers that count,
+    /// and the changes for this server. A list that is older than the newest known one moves no server; only the
+    /// servers that it adds count.
     ///
     /// At its start a server listens at its configured address, because an operator may have moved all servers while
     /// they were stopped. [`AdvertisedAddress::compare`] reports a difference to the newest list. After the start a newer
@@ -136,7 +136,7 @@ impl AdvertisedAddress {
         self.newest.as_ref()?.servers.0.get(&self.own)
     }
 
-    /// The servers of the newest list, and those of an older one that are not in there.
+    /// The servers of the newest list, and the servers that only an older list has.
     fn with_newest(&self, known: Option<Servers>) -> Option<Servers> {
         let mut all = known.unwrap_or_default();
         all.0.extend(self.newest.as_ref()?.servers.0.clone());

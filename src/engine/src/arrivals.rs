@@ -28,8 +28,8 @@ impl Arrivals {
         self.waiting.iter().find(|snapshot| snapshot.loaded.index == index.0).map(|snapshot| &**snapshot)
     }
 
-    /// A snapshot was received. If there are too many, the oldest that is not `wanted` is dropped, perhaps this one. Wanted
-    /// are the one that is being installed, and the one that Raft is about to install.
+    /// A snapshot was received. If there are too many, the oldest that is not `wanted` is dropped, perhaps this one.
+    /// Wanted are the snapshot in installation, and the snapshot that Raft installs next.
     pub(crate) fn add(&mut self, snapshot: Box<Arrived>, wanted: [Option<Index>; 2], out: &mut Vec<Effect>) {
         self.waiting.push_back(snapshot);
         if self.waiting.len() > ARRIVED_MAX {

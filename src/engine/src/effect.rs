@@ -17,8 +17,8 @@ use crate::snapshot::Arrived;
 
 /// An effect that the driver carries out. Effects are carried out in the order in which they are given.
 ///
-/// Each kind keeps its order towards its receiver (log, shard, connection). What a variant obliges the driver to report
-/// is stated there.
+/// Each kind keeps its order towards its receiver (log, shard, connection). Each variant states the events that the
+/// driver reports because of it.
 #[must_use = "an effect that is not carried out loses a message or an append"]
 pub enum Effect {
     /// Sends this to every shard.
@@ -145,12 +145,12 @@ pub enum Ended {
         /// Index of the entry.
         index: u64,
     },
-    /// The data of this server cannot be served; the sentence states why and what to do.
+    /// The data of this server cannot be served. The sentence states the reason and the remedy.
     #[error("{0}")]
     Damaged(String),
 }
 
-/// What a server shows of itself: for four-letter commands and metrics.
+/// The status of a server, for four-letter commands and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Role, in ZooKeeper's words.

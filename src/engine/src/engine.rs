@@ -1,10 +1,11 @@
 //! The engine of one server: it takes events, drives the replica turn by turn, and composes the components that decide.
 //!
-//! Each component guards its own state, in its own file: `sync_requests`, `snapshots` (those of this server, and the
-//! installation of another server's), `state_repair`, `shutdown`, `shard_backlog`, `expiry_log`, and [`Peers`]. What they
-//! share in one call is a `Context`. The crate's page states the order of calls.
+//! Each component guards its own state, in its own file: `ensemble`, `sync_requests`, `snapshots`, `state_repair`,
+//! `shutdown`, `scarcity`, `shard_backlog` and `expiry_log`. In one call they share a `Context`. The crate's page
+//! states the order of calls.
 
 mod context;
+mod ensemble;
 mod expiry_log;
 mod installation;
 mod refusals;
@@ -23,25 +24,28 @@ use std::time::Duration;
 
 use corral_consensus::limits::PREPARED_BYTES_MAX;
 use corral_consensus::{
-    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Effects as RaftEffects, Index, Install, LogDisk, Micros, NodeId, Replica, Term,
+    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Effects as RaftEffects, Index, Install, LogDisk, Micros, RaftNode, Replica, Term,
 };
+use corral_core::change::AppliedBatch;
 use corral_core::ids::ShardId;
-use corral_core::report::{Mode, SessionMark, SessionPiece};
+use corral_core::report::Mode;
 use corral_core::sequencer::{Sequencer, Ticked};
 use corral_core::shard::{self, Requests, SessionActivity, ShardMessage};
-use corral_members::{next_step, observe, propose_step};
 use corral_peer::Generation;
 
 use crate::effect::{Effect, Ended, Garbage, Outbox, Status, ToLog, ToPeers};
 use crate::event::{CorruptState, Event, Now, PeerEvent, WrittenSnapshot};
-use crate::machine::{Replicated, ReplicatedCoordinator};
-use crate::outgoing::{send_of_member, send_raft, undelivered};
-use crate::peers::{Peers, server};
+use crate::machine::Replicated;
+use crate::membership::{next_step, propose_step};
+use crate::outgoing::send_raft;
+use crate::peers::{PeerContext, Peers};
 use crate::progress::{CatchUp, log_position_of};
+use crate::recovery::Member;
 use crate::serving::{ServerState, Serving, log_bootstrap};
 use crate::settings::Settings;
 use crate::snapshot::{Arrived, Offered};
 use context::Context;
+use ensemble::Ensemble;
 use expiry_log::ExpiryLog;
 use refusals::log_refusals;
 use scarcity::Scarcity;
@@ -52,17 +56,20 @@ use state_repair::StateRepair;
 use sync_requests::SyncRequests;
 use turned::Stage;
 
-/// What a frame of another server counts for beside its bytes: there may be very many small ones.
+/// Bytes that a frame of another server counts for beside its payload, because many frames may be small.
 const FRAME_BYTES: usize = 128;
 
 /// The engine of one server. Owned by its driver, on one thread.
-pub struct Engine<M: Replicated = ReplicatedCoordinator> {
-    replica: Replica<M>,
+pub struct Engine<M: Replicated = Sequencer> {
+    replica: Replica,
+    machine: M,
+    /// `None` of a standalone server.
+    ensemble: Option<Ensemble>,
     shards: usize,
-    /// The other servers of the ensemble; `None` of a standalone server.
-    peers: Option<Peers>,
     out: Outbox,
-    /// What the replica asked for in this turn and is not in `out` yet.
+    /// Batches that this turn applied, for the shards.
+    applied: Vec<AppliedBatch>,
+    /// Requests of the replica in this turn that are not in `out` yet.
     asked: RaftEffects,
     stage: Stage,
     syncs: SyncRequests,
@@ -74,8 +81,6 @@ pub struct Engine<M: Replicated = ReplicatedCoordinator> {
     expiry_log: ExpiryLog,
     catch_up: CatchUp,
     log_disk: LogDisk,
-    /// Version of the list of servers that the connections follow.
-    servers_version: Option<u64>,
     /// Bytes of the frames that were handled since the last turn, see [`FRAME_BYTES`].
     frame_bytes: usize,
     /// Why a standalone server does not serve; in an ensemble, [`Peers`] has that.
@@ -90,19 +95,28 @@ struct Parts<'a> {
 }
 
 impl<M: Replicated> Engine<M> {
-    /// An engine for the replica that [`crate::recovery::recover`] made.
-    pub fn new(replica: Replica<M>, settings: Settings) -> Engine<M> {
+    /// An engine for the member that [`crate::recovery::recover`] made.
+    ///
+    /// # Panics
+    /// If either settings or member are those of a standalone server, and the other is not.
+    pub fn new(member: Member<M>, settings: Settings) -> Engine<M> {
         let Settings { shards, newest, ensemble } = settings;
+        let Member { replica, machine, forwarding } = member;
+        assert_eq!(ensemble.is_some(), forwarding.is_some(), "settings and data are of one kind");
         let served_snapshot = newest.as_ref().map_or(0, |snapshot| snapshot.index);
         let mode = if ensemble.is_some() { Mode::Looking } else { Mode::Standalone };
         let status = Status::new(mode, served_snapshot);
-        let snapshots = Snapshots::new(replica.machine().sequencer.snapshot_running());
+        let snapshots = Snapshots::new(machine.sequencer().snapshot_running());
+        let ensemble =
+            ensemble.zip(forwarding).map(|(settings, forwarding)| Ensemble::new(settings, newest, forwarding));
         Engine {
             backlog: ShardBacklog::new(replica.applied_bytes()),
             replica,
+            machine,
+            ensemble,
             shards,
-            peers: ensemble.map(|ensemble| Peers::new(ensemble, newest)),
             out: Outbox { effects: Vec::new(), status },
+            applied: Vec::new(),
             asked: RaftEffects::default(),
             stage: Stage::Rest,
             syncs: SyncRequests::new(),
@@ -113,7 +127,6 @@ impl<M: Replicated> Engine<M> {
             expiry_log: ExpiryLog::default(),
             catch_up: CatchUp::default(),
             log_disk: LogDisk::Writes,
-            servers_version: None,
             frame_bytes: 0,
             standalone: Serving::default(),
         }
@@ -122,20 +135,32 @@ impl<M: Replicated> Engine<M> {
     /// Starts the deadlines of sessions on a standalone server. Called once, before any event.
     pub fn begin(&mut self, now: Now) {
         // Recovery may have taken longer than a session's timeout. In an ensemble deadlines start with a leader.
-        if self.peers.is_none() {
-            self.replica.machine_mut().sequencer.start_deadlines(now.millis());
+        if self.ensemble.is_none() {
+            self.machine.sequencer_mut().start_deadlines(now.millis());
         }
     }
 
     /// The replica, read only.
     #[must_use]
-    pub fn replica(&self) -> &Replica<M> {
+    pub fn replica(&self) -> &Replica {
         &self.replica
     }
 
-    /// The replicated machine, for what the driver records there.
+    /// The Raft node, read only.
+    #[must_use]
+    pub fn raft(&self) -> &RaftNode {
+        self.replica.raft()
+    }
+
+    /// The sequencer, read only.
+    #[must_use]
+    pub fn sequencer(&self) -> &Sequencer {
+        self.machine.sequencer()
+    }
+
+    /// The replicated machine. A simulator keeps its records there.
     pub fn machine_mut(&mut self) -> &mut M {
-        self.replica.machine_mut()
+        &mut self.machine
     }
 
     /// The status, as of the last call.
@@ -147,13 +172,7 @@ impl<M: Replicated> Engine<M> {
     /// Number of differences to other servers' digests found since the last call.
     #[must_use]
     pub fn take_digest_mismatches(&mut self) -> u64 {
-        self.replica.machine_mut().take_digest_mismatches()
-    }
-
-    /// A piece of the list of sessions, from this mark on, for the four-letter command `dump`.
-    #[must_use]
-    pub fn report_sessions(&self, from: &SessionMark) -> SessionPiece {
-        self.replica.machine().sequencer.report_sessions(from)
+        self.ensemble.as_mut().map_or(0, |ensemble| ensemble.forwarding.take_digest_mismatches())
     }
 
     /// Appends the effects of the calls so far to `into`, in the order in which they are to be carried out. Called after
@@ -168,16 +187,14 @@ impl<M: Replicated> Engine<M> {
         self.replica.has_much_prepared() || self.frame_bytes as u64 >= PREPARED_BYTES_MAX
     }
 
-    /// Handles one event. Its effects follow with the next turn, except those that cannot wait.
+    /// Handles one event. Most of its effects follow with the next turn.
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Tick => self.tick(now),
             Event::Requests(shard, requests) => self.take_requests(now, shard, requests),
-            Event::SessionActivity(shard, SessionActivity { upto, sessions }) => {
-                self.replica.machine_mut().heard(shard, upto, &sessions);
-            }
+            Event::SessionActivity(shard, activity) => self.take_activity(shard, &activity),
             Event::Durable(number) => {
-                self.replica.persisted(now.micros, number);
+                self.replica.persisted(&self.machine, now.micros, number);
                 self.install_if_durable(now, number);
             }
             Event::LogFull(full) => {
@@ -190,7 +207,7 @@ impl<M: Replicated> Engine<M> {
             Event::SnapshotRequested => self.write_snapshot_if(now, snapshots::differs_from_last),
             Event::StateCorrupt(found) => self.begin_repair(now, &found),
             Event::CopiedDamage { found, installs } => {
-                // What was copied before an install is gone.
+                // Data that were copied before an install are gone.
                 if installs == self.snapshots.installs() {
                     self.begin_repair(now, &found);
                 }
@@ -216,20 +233,30 @@ impl<M: Replicated> Engine<M> {
             Event::Drained => self.shutdown.drained(),
             Event::Incoming(incoming) => {
                 let installing = self.snapshots.installing();
-                if let Some(peers) = &mut self.peers {
-                    peers.incoming(now.millis(), incoming, installing, &mut self.replica, &mut self.out);
-                }
+                self.with_peers(now, |peers, context| peers.incoming(incoming, installing, context));
             }
-            Event::UnknownServer(server) => self.peers.iter_mut().for_each(|peers| peers.unknown_server = server),
-            Event::Peer(peer, event) => self.handle_peer(now, peer, event),
+            Event::UnknownServer(server) => self.with_peers(now, |peers, _| peers.unknown_server = server),
+            Event::Peer(peer, event) => {
+                if let PeerEvent::Frame { frame, .. } = &event {
+                    self.frame_bytes += frame.payload.len() + FRAME_BYTES;
+                }
+                self.with_peers(now, |peers, context| ensemble::handle(peers, peer, event, context));
+            }
         }
     }
 
-    fn take_requests(&mut self, now: Now, shard: ShardId, Requests { proposals, syncs }: Requests) {
+    fn take_requests(&mut self, now: Now, shard: ShardId, Requests { mut proposals, syncs }: Requests) {
+        let sequencer = self.machine.sequencer_mut();
         if !proposals.commands.is_empty() {
-            let conns = self.replica.machine_mut().proposed(now.millis(), proposals);
-            if !conns.is_empty() {
-                self.out.push(Effect::Shard(shard, ShardMessage::Refused(conns)));
+            let refused = sequencer.take_wrong_attaches(&mut proposals);
+            if !refused.is_empty() {
+                self.out.push(Effect::Shard(shard, ShardMessage::Refused(refused)));
+            }
+        }
+        if !proposals.commands.is_empty() {
+            match &mut self.ensemble {
+                None => sequencer.enqueue(now.millis(), proposals),
+                Some(ensemble) => ensemble.forwarding.proposed(now.millis(), proposals, sequencer),
             }
         }
         if !syncs.is_empty() {
@@ -237,51 +264,35 @@ impl<M: Replicated> Engine<M> {
         }
     }
 
-    fn handle_peer(&mut self, now: Now, peer: NodeId, event: PeerEvent) {
-        let (Some(peers), replica, out) = (&mut self.peers, &mut self.replica, &mut self.out) else { return };
-        match event {
-            PeerEvent::Name { resolves } => replica.machine_mut().founder(server(peer), resolves),
-            PeerEvent::ConnectedTo { stream } => peers.connected_to(now.millis(), peer, stream, replica, out),
-            PeerEvent::DisconnectedFrom { stream, gone } => {
-                peers.disconnected_from(peer, stream, replica);
-                if gone {
-                    Peers::gone(peer, replica);
-                }
-            }
-            PeerEvent::Accepted { stream, incarnation } => peers.accepted(peer, stream, incarnation, replica),
-            PeerEvent::Lost { stream, gone } => {
-                peers.lost(stream);
-                if gone {
-                    Peers::gone(peer, replica);
-                }
-            }
-            PeerEvent::Frame { stream, frame } => {
-                self.frame_bytes += frame.payload.len() + FRAME_BYTES;
-                peers.frame(now.millis(), (peer, stream), &frame, replica, out);
-            }
-            PeerEvent::Undelivered { announced_snapshot } => undelivered(peer, announced_snapshot, replica),
+    fn take_activity(&mut self, shard: ShardId, SessionActivity { upto, sessions }: &SessionActivity) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.forwarding.heard(shard, *upto, sessions);
         }
+        let sequencer = self.machine.sequencer_mut();
+        if sequencer.is_leading() || self.ensemble.is_none() {
+            sequencer.heard(shard, *upto, sessions);
+        }
+    }
+
+    /// Calls `does` with the other servers. Does nothing on a standalone server.
+    fn with_peers(&mut self, now: Now, does: impl FnOnce(&mut Peers, &mut PeerContext<'_>)) {
+        let Some(Ensemble { peers, forwarding, .. }) = &mut self.ensemble else { return };
+        let (sequencer, out) = (self.machine.sequencer_mut(), &mut self.out);
+        does(peers, &mut PeerContext { now: now.millis(), replica: &mut self.replica, sequencer, forwarding, out });
     }
 
     fn tick(&mut self, now: Now) {
         self.replica.tick();
         let (parts, mut context) = self.parts(now);
         parts.repair.request_state(parts.snapshots.is_writing(), &mut context);
-        if let Some(peers) = &mut self.peers {
-            peers.tick(now.millis(), &self.replica, &mut self.out);
+        if let Some(Ensemble { peers, forwarding, .. }) = &mut self.ensemble {
+            peers.tick(now.millis(), &self.replica, forwarding, &mut self.out);
             self.replica.reconcile(&peers.wanted);
             peers.transfer_leadership_if_slow(now.micros, self.log_disk, &mut self.replica, &mut self.out);
         }
-        self.scarcity.tick(now.micros, &mut self.replica, &mut self.out);
+        self.scarcity.tick(now.micros, &mut self.replica, self.machine.sequencer_mut(), &mut self.out);
         self.show(now);
-        let ticked = self.replica.machine_mut().tick(now.millis(), now.wall);
-        self.replica.machine_mut().observe_tick(&ticked);
-        let Ticked { expired, reaped } = ticked;
-        let sessions = self.replica.machine().sequencer.machine().sessions();
-        self.expiry_log.write(now.millis(), &expired, sessions);
-        for chosen in reaped {
-            tracing::debug!(path = &*chosen.path, "container or TTL node expired");
-        }
+        self.tick_sessions(now);
         let applies = self.log_disk == LogDisk::Writes && !self.replica.is_state_corrupt();
         if let Some(progress) =
             self.catch_up.observe(Duration::from_micros(now.micros.0), log_position_of(&self.replica))
@@ -289,7 +300,7 @@ impl<M: Replicated> Engine<M> {
         {
             progress.log();
         }
-        log_refusals(&mut self.replica.machine_mut().sequencer, now.millis());
+        log_refusals(self.machine.sequencer_mut(), now.millis());
         let (parts, mut context) = self.parts(now);
         parts.snapshots.tick(&mut context);
         parts.snapshots.write_if(&mut context, |sequencer| sequencer.wants_snapshot(now.millis()));
@@ -302,26 +313,43 @@ impl<M: Replicated> Engine<M> {
         parts.snapshots.replace_damaged_log(&mut context);
     }
 
+    /// Ends expired sessions, and deletes containers and TTL nodes.
+    fn tick_sessions(&mut self, now: Now) {
+        let sequencer = self.machine.sequencer_mut();
+        sequencer.set_time(now.millis(), now.wall);
+        let ticked = sequencer.tick(now.millis(), now.wall);
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.forwarding.tick(now.millis(), sequencer);
+        }
+        self.machine.observe_tick(&ticked);
+        let Ticked { expired, reaped } = ticked;
+        self.expiry_log.write(now.millis(), &expired, self.machine.sequencer().sessions());
+        for chosen in reaped {
+            tracing::debug!(path = &*chosen.path, "container or TTL node expired");
+        }
+    }
+
     /// Updates in the status why this server accepts no sessions or no writes.
     fn show(&mut self, now: Now) {
-        let stopping = self.shutdown.has_begun();
-        if let Some(peers) = &mut self.peers {
+        let (stopping, sequencer) = (self.shutdown.has_begun(), self.machine.sequencer());
+        if let Some(Ensemble { peers, forwarding, .. }) = &mut self.ensemble {
             let installing = self.snapshots.installing().is_some();
-            return peers.show(now.micros, &self.replica, (stopping, installing), &mut self.out);
+            let parts = (&self.replica, sequencer, &*forwarding);
+            return peers.show(now.micros, parts, (stopping, installing), &mut self.out);
         }
         let stalled = self.log_disk == LogDisk::Full;
         self.out.status.stalled = stalled;
         let state = ServerState::standalone(stopping, stalled);
-        self.standalone.tick(now.millis(), &self.replica, &state, &mut self.out.status);
+        self.standalone.tick(now.millis(), (&self.replica, sequencer, None), &state, &mut self.out.status);
     }
 
-    /// Does one step of what can be done now: see [`Turned`]. `applied` is the number of batches that every shard has
-    /// applied since the start; a shard that has ended counts as `u64::MAX`.
+    /// Does the next step of a turn: see [`Turned`]. `applied` is the number of batches that every shard has applied
+    /// since the start; a shard that has ended counts as `u64::MAX`.
     pub fn turn(&mut self, now: Now, applied: u64) -> Turned {
         if self.stage == Stage::Rest {
             self.begin_turn(now, applied);
         }
-        let more = match self.replica.turn(now.micros, &mut self.asked) {
+        let more = match self.replica.turn(&mut self.machine, now.micros, &mut self.asked) {
             Ok(more) => more,
             Err(_) => {
                 let index = self.replica.applied().0 + 1;
@@ -329,13 +357,15 @@ impl<M: Replicated> Engine<M> {
                 return Turned::Done(None);
             }
         };
+        self.take_applied(now);
         self.hand_out();
         if more {
             return Turned::Again;
         }
-        if self.peers.is_some() {
-            self.follow_list();
-            self.follow_role();
+        if let Some(ensemble) = &mut self.ensemble {
+            let (role, disk) = (self.asked.role.take(), self.log_disk);
+            let (sequencer, out) = (self.machine.sequencer_mut(), &mut self.out);
+            ensemble.follow(now, (role, disk), &mut self.replica, sequencer, out);
             if self.stage == Stage::Replica {
                 self.stage = Stage::Settled;
                 return Turned::Again;
@@ -348,18 +378,25 @@ impl<M: Replicated> Engine<M> {
     fn begin_turn(&mut self, now: Now, applied: u64) {
         self.stage = Stage::Replica;
         self.frame_bytes = 0;
-        if let Some(peers) = &mut self.peers {
-            peers.begin_turn(&mut self.replica);
+        let sequencer = self.machine.sequencer_mut();
+        sequencer.set_time(now.millis(), now.wall);
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.begin_turn(&mut self.replica, sequencer);
         }
-        let member = self.replica.machine_mut();
-        member.set_time(now.millis(), now.wall);
-        for uninitialised in member.take_uninitialised() {
-            self.replica.report_uninitialised(NodeId(u64::from(uninitialised)));
-        }
-        if self.replica.machine().sequencer.is_reconfiguring() {
+        if self.machine.sequencer().is_reconfiguring() {
             self.reconfigure(now);
         }
         self.replica.hold(self.backlog.is_full(now.micros, applied));
+    }
+
+    /// Takes the entries that the replica has applied: for forwarding now, and for the shards at the end of the turn.
+    fn take_applied(&mut self, now: Now) {
+        for entry in self.machine.sequencer_mut().take_applied() {
+            if let Some(ensemble) = &mut self.ensemble {
+                ensemble.forwarding.applied(now.millis(), now.wall, &entry);
+            }
+            self.applied.extend(Some(entry.batch).filter(|batch| !batch.txns.is_empty()));
+        }
     }
 
     /// Turns the messages, installs and appends of the replica into effects.
@@ -369,7 +406,8 @@ impl<M: Replicated> Engine<M> {
             self.out.push(Effect::Drop(Garbage::Log(replaced)));
         }
         for Install { number, snapshot } in self.asked.installs.drain(..) {
-            let here = self.peers.as_ref().is_some_and(|peers| peers.arrivals.get(snapshot.index).is_some());
+            let has = |ensemble: &Ensemble| ensemble.peers.arrivals.get(snapshot.index).is_some();
+            let here = self.ensemble.as_ref().is_some_and(has);
             assert!(here, "a snapshot is announced to Raft when it is received, and is not dropped before");
             self.snapshots.begin_install(number, snapshot.index, &mut self.out);
         }
@@ -379,7 +417,7 @@ impl<M: Replicated> Engine<M> {
         if let Some((from, upto)) = self.asked.log_wanted.take() {
             self.out.log(ToLog::Read { from: from.0, upto: upto.0 });
         }
-        if self.peers.is_some() {
+        if self.ensemble.is_some() {
             self.out.peers(ToPeers::Flush);
         }
     }
@@ -389,7 +427,7 @@ impl<M: Replicated> Engine<M> {
         self.send_applied(now.micros);
         let replays = self.repair.is_active() && self.advance_repair(now);
         self.send_flow();
-        let unordered = self.replica.machine_mut().sequencer.take_unordered().map(shard::Garbage::Unordered);
+        let unordered = self.machine.sequencer_mut().take_unordered().map(shard::Garbage::Unordered);
         self.out.effects.extend(unordered.map(|unordered| Effect::Drop(Garbage::Core(unordered))));
         self.syncs.answer(&asked.reads, ShardMessage::Synced, &mut self.out);
         self.syncs.answer(&asked.reads_refused, ShardMessage::SyncRefused, &mut self.out);
@@ -398,7 +436,7 @@ impl<M: Replicated> Engine<M> {
         if asked.snapshot_wanted {
             self.offer_snapshot(now);
         }
-        if self.peers.is_some() {
+        if self.ensemble.is_some() {
             self.out.peers(ToPeers::Flush);
         }
         let (parts, mut context) = self.parts(now);
@@ -408,7 +446,7 @@ impl<M: Replicated> Engine<M> {
 
     /// Sends every applied batch to every shard.
     fn send_applied(&mut self, now: Micros) {
-        for batch in self.replica.machine_mut().take_applied() {
+        for batch in self.applied.drain(..) {
             self.backlog.sent(now, &batch, self.replica.applied_bytes());
             self.out.shards(ShardMessage::Batch(Arc::new(batch)));
         }
@@ -416,20 +454,18 @@ impl<M: Replicated> Engine<M> {
 
     /// Sends the shards whether commands are accepted, behind the batches before that.
     fn send_flow(&mut self) {
-        for note in self.replica.machine_mut().take_flow() {
-            if let Some(peers) = &mut self.peers {
-                peers.on_flow(note, &mut self.out);
-            }
-            self.out.shards(ShardMessage::Flow(note));
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.send_flow(&mut self.out);
         }
     }
 
-    /// The components that need the rest of the engine, and what they need of it.
-    fn parts(&mut self, now: Now) -> (Parts<'_>, Context<'_, M>) {
-        let generation = self.peers.as_ref().map(Peers::generation);
-        let (replica, out) = (&mut self.replica, &mut self.out);
+    /// The components that need the rest of the engine, with that rest.
+    fn parts(&mut self, now: Now) -> (Parts<'_>, Context<'_>) {
+        let generation = self.ensemble.as_ref().map(|ensemble| ensemble.peers.generation());
+        let forwarding = self.ensemble.as_mut().map(|ensemble| &mut ensemble.forwarding);
+        let (replica, sequencer, out) = (&mut self.replica, self.machine.sequencer_mut(), &mut self.out);
         let parts = Parts { snapshots: &mut self.snapshots, repair: &mut self.repair, shutdown: &mut self.shutdown };
-        (parts, Context { now, replica, generation, out })
+        (parts, Context { now, replica, sequencer, forwarding, generation, out })
     }
 
     fn write_snapshot_if(&mut self, now: Now, wanted: impl FnOnce(&Sequencer) -> bool) {
@@ -447,13 +483,13 @@ impl<M: Replicated> Engine<M> {
         if self.replica.raft().is_uninitialised() {
             self.bootstrapped();
         }
-        if let Some(peers) = &mut self.peers {
+        if let Some(Ensemble { peers, .. }) = &mut self.ensemble {
             peers.offer.add(now.millis(), Offered { index, zxid: snapshot.zxid().0, bytes });
         }
         self.out.status.served_snapshot = index;
         self.out.shards(ShardMessage::Swap(Arc::clone(&snapshot)));
         let by = Arc::downgrade(&snapshot);
-        let (snapshot, frozen) = self.replica.machine_mut().sequencer.snapshot_ready(snapshot);
+        let (snapshot, frozen) = self.machine.sequencer_mut().snapshot_ready(snapshot);
         self.out.push(Effect::Replaced { snapshot, by, installs: self.snapshots.installs() });
         self.out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(Box::new(frozen)))));
         self.replica.compact(Index(index), Term(term));
@@ -483,66 +519,31 @@ impl<M: Replicated> Engine<M> {
 
     /// Proposes the next step of a membership change, if one is possible now.
     fn reconfigure(&mut self, now: Now) {
-        if self.peers.is_none() {
+        if self.ensemble.is_none() {
             return;
         }
-        let members_seen = |replica: &Replica<M>| replica.machine().members_seen(observe(replica));
-        if let Some(step) = next_step(&mut self.replica, (now.millis(), now.wall), members_seen) {
-            let step = self.replica.machine_mut().membership_step(step);
-            propose_step(&mut self.replica, step);
+        if let Some(step) = next_step(&self.replica, &mut self.machine, (now.millis(), now.wall)) {
+            propose_step(&mut self.replica, self.machine.sequencer_mut(), step);
         }
-    }
-
-    /// Connects to the servers of the list, if that has changed.
-    fn follow_list(&mut self) {
-        let version = Some(self.replica.machine().sequencer.servers_version());
-        if self.servers_version != version
-            && let Some(peers) = &mut self.peers
-        {
-            self.servers_version = version;
-            peers.follow(&mut self.replica, &mut self.out);
-        }
-    }
-
-    /// Passes the role after a turn to the coordinator, and sends its messages to other servers.
-    fn follow_role(&mut self) {
-        let Some(peers) = &mut self.peers else { return };
-        let stalled = peers.is_stalled(self.log_disk, &self.replica);
-        self.out.status.stalled = stalled;
-        let member = self.replica.machine_mut();
-        if let Some(change) = self.asked.role.take() {
-            let leadership = peers.role_changed(change, &mut self.out);
-            member.set_leadership(leadership, change.term.0);
-        }
-        member.stall(stalled);
-        member.settle();
-        let raft = self.replica.raft();
-        let is_initialised = !raft.is_uninitialised() && !raft.is_pristine();
-        (peers.has_no_data, self.out.status.leader) = (!is_initialised, raft.leader());
-        let member = self.replica.machine_mut();
-        if is_initialised {
-            member.initialised();
-        }
-        (self.out.status.reconfig, self.out.status.proposals) = (member.sequencer.reconfig_step(), member.proposals());
-        send_of_member(member.take_sends(), &mut self.out);
     }
 
     /// A follower lags so far that it needs a snapshot: writes one if it would be newer than the newest. Only behind the
     /// turn's batches.
     fn offer_snapshot(&mut self, now: Now) {
-        if let Some(peers) = &self.peers {
-            let newest = peers.offer.newest();
+        if let Some(ensemble) = &self.ensemble {
+            let newest = ensemble.peers.offer.newest();
             self.write_snapshot_if(now, |sequencer| sequencer.index() > newest);
         }
     }
 
     /// If all founders are uninitialised, the empty state is written with them as members; see [`Self::bootstrapped`].
     fn bootstrap_if_complete(&mut self, now: Now) {
-        let Some(peers) = &self.peers else { return };
-        if !peers.may_bootstrap() || !self.replica.machine_mut().bootstraps(BOOTSTRAP_INDEX.0, BOOTSTRAP_TERM.0) {
+        let Some(Ensemble { peers, forwarding, .. }) = &mut self.ensemble else { return };
+        if !peers.may_bootstrap() || !forwarding.bootstraps() {
             return;
         }
-        log_bootstrap(&self.replica.machine().absent_founders());
+        self.machine.sequencer_mut().begin_behind(BOOTSTRAP_INDEX.0, BOOTSTRAP_TERM.0);
+        log_bootstrap(&forwarding.absent_founders());
         self.write_snapshot_if(now, |_| true);
     }
 
@@ -550,17 +551,18 @@ impl<M: Replicated> Engine<M> {
     fn bootstrapped(&mut self) {
         self.out.log(ToLog::Reset(BOOTSTRAP_INDEX.0 + 1));
         self.replica.bootstrap();
-        self.replica.machine_mut().bootstrapped();
-        if let Some(peers) = &mut self.peers {
+        if let Some(Ensemble { peers, forwarding, .. }) = &mut self.ensemble {
+            forwarding.bootstrapped();
             peers.adopt(Generation::FIRST, &mut self.out);
         }
     }
 
-    /// Installs the snapshot of another server if append `number`, which empties the log, is durable: from here on this
+    /// Installs the snapshot of another server if append `number` is durable, which empties the log. From here on this
     /// server has the state of that snapshot.
     fn install_if_durable(&mut self, now: Now, number: u64) {
         let Some(index) = self.snapshots.next_install(number) else { return };
-        let arrived = self.peers.as_mut().and_then(|peers| peers.arrivals.take(index, &mut self.out.effects));
+        let arrivals = self.ensemble.as_mut().map(|ensemble| &mut ensemble.peers.arrivals);
+        let arrived = arrivals.and_then(|arrivals| arrivals.take(index, &mut self.out.effects));
         let arrived = arrived.expect("a snapshot is announced to Raft when it is received");
         self.install(now, *arrived, |replica| replica.installed(index));
         let (parts, mut context) = self.parts(now);
@@ -571,7 +573,7 @@ impl<M: Replicated> Engine<M> {
     /// Ends the repair when the log is applied behind it.
     fn advance_repair(&mut self, now: Now) -> bool {
         if let Some(least) = self.replica.awaits_state()
-            && let Some(peers) = &mut self.peers
+            && let Some(Ensemble { peers, .. }) = &mut self.ensemble
         {
             let applied = self.replica.raft().applied_index();
             let Some(arrived) = peers.arrivals.take_between(least, applied) else { return false };
@@ -587,9 +589,10 @@ impl<M: Replicated> Engine<M> {
         false
     }
 
-    fn install(&mut self, now: Now, arrived: Arrived, report: impl FnOnce(&mut Replica<M>)) {
-        let peers = self.peers.as_mut().expect("only another server's snapshot is installed");
-        installation::install(now, arrived, peers, &mut self.replica, &mut self.out, report);
+    fn install(&mut self, now: Now, arrived: Arrived, report: impl FnOnce(&mut Replica)) {
+        let ensemble = self.ensemble.as_mut().expect("only another server's snapshot is installed");
+        let parts = (&mut self.replica, self.machine.sequencer_mut());
+        installation::install(now, arrived, ensemble, parts, &mut self.out, report);
     }
 }
 

@@ -47,7 +47,7 @@ pub enum Event {
         index: u64,
         /// Whether writing had begun; false if there was no space for it.
         was_tried: bool,
-        /// What is corrupt, if that is why.
+        /// The corrupt data, if they are the reason.
         found: Option<CorruptState>,
     },
     /// Whether disk space or memory is scarce: a leader then refuses writes that add data.
@@ -58,7 +58,7 @@ pub enum Event {
     StateCorrupt(CorruptState),
     /// A snapshot that [`crate::Effect::Replaced`] named is damaged, and changes may have copied from it.
     CopiedDamage {
-        /// What was found.
+        /// The finding.
         found: CorruptState,
         /// As [`crate::Effect::Replaced`] had it.
         installs: u64,
@@ -140,10 +140,10 @@ pub struct WrittenSnapshot {
     pub log_from: u64,
 }
 
-/// That the state of this server is corrupt, and what was found.
+/// A finding that the state of this server is corrupt.
 #[derive(Clone, Debug)]
 pub struct CorruptState {
-    /// What was found.
+    /// The finding.
     pub finding: Finding,
     /// File and offset, or zxid and digests: the first part of a sentence.
     pub what: String,
@@ -154,8 +154,8 @@ pub struct CorruptState {
 pub enum Finding {
     /// Bytes of the snapshot that is served do not match their checksum.
     DamagedSnapshot,
-    /// The digest of the state differs from another server's at the same zxid, or from the one that was stored with the
-    /// changes.
+    /// The digest of the state differs from another server's at the same zxid, or from the digest that was stored with
+    /// the changes.
     DivergedDigest,
     /// The start found the mark of an earlier process, which had found another digest.
     NotedByEarlierProcess,
@@ -199,7 +199,7 @@ pub enum Incoming {
 /// The bytes of a snapshot from another server; see [`crate::Effect::Receive`].
 #[derive(Debug)]
 pub enum Receive {
-    /// A snapshot begins. One that was begun before is given up.
+    /// A snapshot begins. A transfer that was begun before is given up.
     Begin {
         /// Log index of the snapshot.
         index: u64,

@@ -1,8 +1,69 @@
-//! What a snapshot of an ensemble's server holds besides the tree: the membership, the membership change in progress, and
-//! the generation, unless it is the first. To the snapshot format these are bytes.
+//! The part of a snapshot that only servers of an ensemble have, beside the tree. To the snapshot format these are
+//! bytes:
+//!
+//! 1. The generation, behind a tag, unless it is the first.
+//! 2. A tag, if the log had entries with `features::ADMITTED`.
+//! 3. The membership.
+//! 4. The membership change in progress, if there is one: a change that needs a server which lags behind the leader's log
+//!    in memory could not end otherwise.
 
-use corral_members::{DecodeExtraError, Extra};
+use corral_consensus::{Membership, RaftNode};
+use corral_core::evaluate::{Begun, StateMachine};
 use corral_peer::Generation;
+
+/// Members and the membership change in progress, at one log index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extra {
+    /// The members in force.
+    pub members: Membership,
+    /// The membership change that was begun and has not ended.
+    pub begun: Option<Begun>,
+    /// An entry with `features::ADMITTED` was applied.
+    pub has_admitted: bool,
+}
+
+/// Before the membership, if an entry with `features::ADMITTED` was applied.
+const TAG_ADMITTED: u8 = b'A';
+
+impl Extra {
+    /// Of a server with this state. Of an uninitialised server the founders are the members.
+    #[must_use]
+    pub fn of(raft: &RaftNode, state: &StateMachine) -> Extra {
+        let members = raft.founders().unwrap_or_else(|| raft.membership());
+        Extra { members, begun: state.begun().cloned(), has_admitted: state.has_admitted() }
+    }
+
+    /// Encodes it for a snapshot.
+    #[must_use]
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.has_admitted {
+            out.push(TAG_ADMITTED);
+        }
+        out.extend(self.members.encode());
+        out.extend(self.begun.iter().flat_map(Begun::encode));
+        out
+    }
+
+    /// Decodes what [`Extra::encode`] wrote; every value is checked.
+    ///
+    /// # Errors
+    /// If the bytes are not what [`Extra::encode`] writes.
+    fn decode(extra: &[u8]) -> Result<Extra, ExtraError> {
+        let untagged = extra.strip_prefix(&[TAG_ADMITTED]);
+        let (has_admitted, extra) = (untagged.is_some(), untagged.unwrap_or(extra));
+        let (members, rest) = Membership::decode_first(extra).map_err(ExtraError::Membership)?;
+        let begun = if rest.is_empty() { None } else { Some(Begun::decode(rest).ok_or(ExtraError::Change)?) };
+        Ok(Extra { members, begun, has_admitted })
+    }
+}
+
+/// The members of an ensemble without a membership change in progress.
+impl From<Membership> for Extra {
+    fn from(members: Membership) -> Extra {
+        Extra { members, begun: None, has_admitted: false }
+    }
+}
 
 /// Why the bytes of a snapshot are not those of a membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,9 +74,12 @@ pub enum ExtraError {
     /// The generation is that of a server without data.
     #[error("it is of no generation")]
     NoGeneration,
-    /// The membership cannot be decoded.
-    #[error(transparent)]
-    Membership(#[from] DecodeExtraError),
+    /// The membership cannot be decoded, for this reason.
+    #[error("{0}")]
+    Membership(&'static str),
+    /// The bytes behind the membership are not a membership change.
+    #[error("the membership change is not a list of servers")]
+    Change,
 }
 
 /// Before a generation; what begins otherwise is a membership of the first one.
@@ -54,7 +118,45 @@ pub fn decode(extra: &[u8]) -> Result<(Extra, Generation), ExtraError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corral_consensus::{Membership, NodeId};
+    use corral_consensus::NodeId;
+    use corral_core::command::Origin;
+    use corral_core::ids::{ConnId, ShardId};
+    use corral_core::servers::Servers;
+
+    fn extra(begun: bool) -> Extra {
+        let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let members = Membership {
+            voters: nodes(&[1, 2]),
+            voters_outgoing: nodes(&[1, 3]),
+            learners_next: nodes(&[3]),
+            ..Membership::default()
+        };
+        let (servers, _) = Servers::parse("server.1=a:1:2;0.0.0.0:3\nserver.3=c:1:2:observer\n").expect("a list");
+        let conn = ConnId { slot: 5, generation: 6 };
+        let origin = Some(Origin { server: 3, shard: ShardId(1), conn, incarnation: 7 });
+        Extra { members, begun: begun.then_some(Begun { servers, origin }), has_admitted: begun }
+    }
+
+    #[test]
+    fn what_is_kept_comes_back() {
+        let plain = extra(false);
+        assert_eq!(plain.encode(), plain.members.encode(), "as snapshots without a change have it");
+        for extra in [plain, extra(true)] {
+            assert_eq!(Extra::decode(&extra.encode()), Ok(extra));
+        }
+        let nobody = Extra { begun: Some(Begun { origin: None, ..extra(true).begun.expect("it has") }), ..extra(true) };
+        assert_eq!(Extra::decode(&nobody.encode()), Ok(nobody));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let (bytes, members) = (extra(true).encode(), 1 + extra(true).members.encode().len());
+        for cut in (0..bytes.len()).filter(|cut| *cut != members) {
+            assert!(Extra::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        let more: Vec<u8> = bytes.iter().copied().chain([0]).collect();
+        assert_eq!(Extra::decode(&more), Err(ExtraError::Change));
+    }
 
     #[test]
     fn what_a_snapshot_keeps_comes_back() {

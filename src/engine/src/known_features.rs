@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use corral_consensus::{Membership, NodeId, Replica};
+use corral_consensus::{Membership, NodeId, RaftNode};
 use corral_core::evaluate::features;
-
-use crate::machine::Replicated;
+use corral_core::sequencer::Sequencer;
 
 /// The reports on the connections that other servers dialled.
 #[derive(Debug, Default)]
@@ -42,11 +41,11 @@ impl KnownFeatures {
     }
 
     /// Tells the sequencer whether all members know that commands are judged before they are logged. Once a turn.
-    pub(crate) fn admit_if_all_know<M: Replicated>(&mut self, wanted: &Membership, replica: &mut Replica<M>) {
+    pub(crate) fn admit_if_all_know(&mut self, wanted: &Membership, raft: &RaftNode, sequencer: &mut Sequencer) {
         if std::mem::take(&mut self.changed) {
-            let (own, members) = (replica.raft().id(), replica.raft().membership());
+            let (own, members) = (raft.id(), raft.membership());
             let all_know = self.all_know(features::ADMITTED, own, &[&members, wanted]);
-            replica.machine_mut().sequencer.admit(all_know);
+            sequencer.admit(all_know);
         }
     }
 

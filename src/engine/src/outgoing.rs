@@ -2,13 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage, Replica};
-use corral_core::coordinator::PeerSend;
+use corral_core::forwarding::PeerSend;
 use corral_core::peer::PeerMessage;
 use corral_peer::Kind;
 use corral_peer::snapshot::Ask;
 
 use crate::effect::{Outbox, ToPeers};
-use crate::machine::Replicated;
 
 /// Encodes and sends Raft messages.
 pub(crate) fn send_raft(messages: impl IntoIterator<Item = RaftMessage>, out: &mut Outbox) {
@@ -21,8 +20,8 @@ pub(crate) fn send_raft(messages: impl IntoIterator<Item = RaftMessage>, out: &m
     }
 }
 
-/// Encodes and sends messages of the coordinator. If one is not delivered, the driver reports the end of the connection.
-pub(crate) fn send_of_member(sends: Vec<PeerSend>, out: &mut Outbox) {
+/// Encodes and sends messages of the forwarding. If one is not delivered, the driver reports the end of the connection.
+pub(crate) fn send_forwarding(sends: Vec<PeerSend>, out: &mut Outbox) {
     for PeerSend { peer, connection, message } in sends {
         let kind = match message {
             PeerMessage::Forward(_) => Kind::Forward,
@@ -38,7 +37,7 @@ pub(crate) fn send_of_member(sends: Vec<PeerSend>, out: &mut Outbox) {
 }
 
 /// A message for that server is lost. If it announced a snapshot, the receiver will not report the end of that transfer.
-pub(crate) fn undelivered<M: Replicated>(peer: NodeId, announced_snapshot: bool, replica: &mut Replica<M>) {
+pub(crate) fn undelivered(peer: NodeId, announced_snapshot: bool, replica: &mut Replica) {
     replica.unreachable(peer);
     if announced_snapshot {
         replica.snapshot_sent(peer, false);

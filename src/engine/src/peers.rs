@@ -1,5 +1,5 @@
-//! The other servers of an ensemble: messages to frames and back, the snapshot in transfer, and the state of this server
-//! as the others and its clients see it.
+//! The other servers of an ensemble: messages to frames and back, and the snapshot in transfer. Besides: the status of
+//! this server for the others and for clients.
 //!
 //! The driver carries the bytes, and reports what happens to connections. The replica and its machine decide elections
 //! and commands. An invalid message is logged, and closes its connection.
@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 
 use corral_consensus::{
-    Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerError, PeerMessage as RaftMessage, Replica, Role,
-    RoleChange,
+    Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerError, PeerMessage as RaftMessage, RaftNode, Replica,
+    Role, RoleChange,
 };
-use corral_core::coordinator::{Leadership, Sender};
 use corral_core::evaluate::features;
+use corral_core::forwarding::{Forwarding, Leadership, Sender};
 use corral_core::ids::{Millis, Zxid};
 use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
+use corral_core::sequencer::Sequencer;
 use corral_core::shard::Flow;
-use corral_members::{leader_out_of, membership_of};
 use corral_peer::snapshot::{Ask, Knows, Part};
 use corral_peer::{Frame, Generation, Kind};
 
@@ -27,8 +27,8 @@ use crate::effect::{Effect, Outbox, ToPeers};
 use crate::event::{Incoming, Receive};
 use crate::frame_error::FrameError;
 use crate::known_features::KnownFeatures;
-use crate::machine::Replicated;
-use crate::outgoing::{refuse, undelivered};
+use crate::membership::{leader_out_of, membership_of};
+use crate::outgoing::refuse;
 use crate::serving::{ServerState, Serving, log_unknown_server, log_what_is_awaited};
 use crate::settings::EnsembleSettings;
 use crate::snapshot::Offered;
@@ -46,7 +46,7 @@ pub(crate) struct Peers {
     drained: Option<Mode>,
     /// The mode without a leader.
     leaderless: Mode,
-    /// The election timeout. A leader whose log is not synced for so long transfers leadership, and a member that is
+    /// The election timeout. A leader transfers leadership if its log is not synced for so long. A member that is
     /// silent for so long does not count as active.
     election: Micros,
     /// Generation of this server's data.
@@ -80,8 +80,17 @@ pub(crate) struct Peers {
     serving: Serving,
 }
 
-/// Time until a snapshot that is refused again leads to another check of all files, in milliseconds: a server without
-/// space refuses it every few seconds.
+/// The parts of the engine that a call about another server works on.
+pub(crate) struct PeerContext<'a> {
+    pub(crate) now: Millis,
+    pub(crate) replica: &'a mut Replica,
+    pub(crate) sequencer: &'a mut Sequencer,
+    pub(crate) forwarding: &'a mut Forwarding,
+    pub(crate) out: &'a mut Outbox,
+}
+
+/// Least time between two checks of all files because a snapshot is refused, in milliseconds. A server without space
+/// refuses it every few seconds.
 const CHECK_AGAIN_AFTER_MS: u64 = 300_000;
 /// Time between two log lines of an uninitialised server, in milliseconds.
 const LOG_WAITING_EVERY_MS: u64 = 3000;
@@ -117,46 +126,28 @@ impl Peers {
         }
     }
 
-    pub(crate) fn begin_turn<M: Replicated>(&mut self, replica: &mut Replica<M>) {
+    pub(crate) fn begin_turn(&mut self, raft: &RaftNode, sequencer: &mut Sequencer) {
         self.offer.begin_turn();
-        self.known_features.admit_if_all_know(&self.wanted, replica);
+        self.known_features.admit_if_all_know(&self.wanted, raft, sequencer);
     }
 
     // ----- connections -----
 
     /// A connection to that server is open: messages for it use that from now on.
-    pub(crate) fn connected_to<M: Replicated>(
-        &mut self,
-        now: Millis,
-        peer: NodeId,
-        stream: u64,
-        replica: &mut Replica<M>,
-        out: &mut Outbox,
-    ) {
-        replica.machine_mut().peer_connected(server(peer), stream);
+    pub(crate) fn connected_to(&mut self, peer: NodeId, stream: u64, context: &mut PeerContext<'_>) {
+        let PeerContext { now, forwarding, out, .. } = context;
+        forwarding.peer_connected(*now, server(peer), stream);
         if self.transfer.is_none() {
             // A reply about a snapshot may be lost with the former connection: this one makes the server announce it again.
             refuse(peer, 0, out);
         }
         out.send(peer, Kind::SnapshotAsk, Knows { features: features::KNOWN }.encode());
-        self.request_again(now, out);
+        self.request_again(*now, out);
     }
 
-    pub(crate) fn disconnected_from<M: Replicated>(&mut self, peer: NodeId, stream: u64, replica: &mut Replica<M>) {
-        replica.machine_mut().peer_disconnected(server(peer), stream);
-        // The announcement of a snapshot may be lost: it is announced again.
-        undelivered(peer, true, replica);
-    }
-
-    pub(crate) fn accepted<M: Replicated>(
-        &mut self,
-        from: NodeId,
-        connection: u64,
-        incarnation: u64,
-        replica: &mut Replica<M>,
-    ) {
+    pub(crate) fn accepted(&mut self, from: NodeId, connection: u64, incarnation: u64, context: &mut PeerContext<'_>) {
         let peer = server(from);
-        replica.machine_mut().founder(peer, true);
+        context.forwarding.founder(context.now, peer, true);
         self.known_features.accepted(connection, from);
         self.from.insert(connection, Sender { peer, incarnation, connection });
     }
@@ -167,41 +158,27 @@ impl Peers {
     }
 
     /// The process of that server has ended.
-    pub(crate) fn gone<M: Replicated>(peer: NodeId, replica: &mut Replica<M>) {
+    pub(crate) fn gone(peer: NodeId, replica: &mut Replica) {
         if replica.raft().leader() == Some(peer) {
             replica.leader_lost(peer, stagger(replica, peer));
         }
     }
 
     /// A frame was received. An invalid one closes its connection, and later frames of it are dropped.
-    pub(crate) fn frame<M: Replicated>(
-        &mut self,
-        now: Millis,
-        (peer, stream): (NodeId, u64),
-        frame: &Frame,
-        replica: &mut Replica<M>,
-        out: &mut Outbox,
-    ) {
+    pub(crate) fn frame(&mut self, peer: NodeId, stream: u64, frame: &Frame, context: &mut PeerContext<'_>) {
         let Some(sender) = self.from.get(&stream).copied() else { return };
-        if let Err(reason) = self.read(now, sender, frame, replica, out) {
+        if let Err(reason) = self.read(sender, frame, context) {
             tracing::error!(peer = peer.0, "a message of the server is malformed, its connection is closed: {reason}");
             self.lost(stream);
-            out.peers(ToPeers::Close { peer, stream });
+            context.out.peers(ToPeers::Close { peer, stream });
         }
     }
 
     /// Decodes one frame, and passes the message on.
     ///
     /// # Errors
-    /// What no server sends: the connection is closed.
-    fn read<M: Replicated>(
-        &mut self,
-        now: Millis,
-        sender: Sender,
-        frame: &Frame,
-        replica: &mut Replica<M>,
-        out: &mut Outbox,
-    ) -> Result<(), FrameError> {
+    /// If no server sends such a frame. The connection is closed then.
+    fn read(&mut self, sender: Sender, frame: &Frame, context: &mut PeerContext<'_>) -> Result<(), FrameError> {
         let peer = NodeId(u64::from(sender.peer));
         match frame.kind {
             Kind::Raft => {
@@ -209,49 +186,60 @@ impl Peers {
                 if message.from != peer {
                     return Err(FrameError::ForeignSender { peer, sender: message.from });
                 }
-                self.step(now, message, replica, out)?;
+                return self.step(message, context);
             }
             Kind::Forward | Kind::SessionReport | Kind::Heartbeat | Kind::Uninitialised => {
                 let message = PeerMessage::decode(&frame.payload).map_err(FrameError::other)?;
-                replica.machine_mut().received(now, sender, message).map_err(FrameError::other)?;
+                let PeerContext { now, sequencer, forwarding, .. } = context;
+                return forwarding.received(*now, sender, message, sequencer).map_err(FrameError::other);
             }
             Kind::SnapshotAsk => {
-                let ask = Ask::decode(&frame.payload).map_err(FrameError::other)?;
-                if let Some(Knows { features }) = Knows::of(&ask) {
-                    self.known_features.reported(sender.connection, features);
-                    return Ok(());
-                }
-                if ask.offset.is_some() && !self.offer.gives(peer) {
-                    return Ok(());
-                }
-                let part = ask.offset.map_or(Part::Gone { index: ask.index }, |at| self.offer.part(now, ask.index, at));
-                if matches!(part, Part::Gone { .. }) {
-                    replica.snapshot_sent(peer, false);
-                }
-                if ask.offset.is_none() && ask.index > 0 && ask.index == self.offer.newest() {
-                    self.check_refused(now, ask.index, out);
-                }
-                if ask.offset.is_some() {
-                    out.send(peer, Kind::SnapshotPart, part.encode());
-                }
+                self.read_ask(sender, &Ask::decode(&frame.payload).map_err(FrameError::other)?, context)
             }
             Kind::SnapshotPart => {
                 let part = Part::decode(&frame.payload).map_err(FrameError::other)?;
-                let is_gone = matches!(part, Part::Gone { .. });
-                if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.from() == peer)
-                    && let Outcome::Failed = transfer.piece(now, part, &mut out.effects)
-                {
-                    tracing::info!("the sending server no longer has the snapshot: waiting for a newer one");
-                    let index = transfer.index();
-                    self.transfer = None;
-                    if !is_gone {
-                        // The sender does not know that yet.
-                        refuse(peer, index, out);
-                    }
-                }
+                self.read_part(context.now, peer, part, context.out);
             }
         }
         Ok(())
+    }
+
+    /// Another server asks for a piece of a snapshot, refuses the snapshot, or tells which features it knows.
+    fn read_ask(&mut self, sender: Sender, ask: &Ask, context: &mut PeerContext<'_>) {
+        let PeerContext { now, replica, out, .. } = context;
+        let peer = NodeId(u64::from(sender.peer));
+        if let Some(Knows { features }) = Knows::of(ask) {
+            return self.known_features.reported(sender.connection, features);
+        }
+        if ask.offset.is_some() && !self.offer.gives(peer) {
+            return;
+        }
+        let part = ask.offset.map_or(Part::Gone { index: ask.index }, |at| self.offer.part(*now, ask.index, at));
+        if matches!(part, Part::Gone { .. }) {
+            replica.snapshot_sent(peer, false);
+        }
+        if ask.offset.is_none() && ask.index > 0 && ask.index == self.offer.newest() {
+            self.check_refused(*now, ask.index, out);
+        }
+        if ask.offset.is_some() {
+            out.send(peer, Kind::SnapshotPart, part.encode());
+        }
+    }
+
+    /// A piece of the snapshot that is being received, or its end.
+    fn read_part(&mut self, now: Millis, peer: NodeId, part: Part, out: &mut Outbox) {
+        let is_gone = matches!(part, Part::Gone { .. });
+        if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.from() == peer)
+            && let Outcome::Failed = transfer.piece(now, part, &mut out.effects)
+        {
+            tracing::info!("the sending server no longer has the snapshot: waiting for a newer one");
+            let index = transfer.index();
+            self.transfer = None;
+            if !is_gone {
+                // The sender does not know that yet.
+                refuse(peer, index, out);
+            }
+        }
     }
 
     /// Another server refused the newest snapshot. It may be damaged: the other server checked it.
@@ -263,17 +251,12 @@ impl Peers {
         }
     }
 
-    /// Handles a Raft message. One that announces a snapshot waits until the snapshot is received.
+    /// Handles a Raft message. The announcement of a snapshot waits until the snapshot is received.
     ///
     /// # Errors
-    /// What no server sends.
-    fn step<M: Replicated>(
-        &mut self,
-        now: Millis,
-        message: RaftMessage,
-        replica: &mut Replica<M>,
-        out: &mut Outbox,
-    ) -> Result<(), FrameError> {
+    /// If no server sends such a message.
+    fn step(&mut self, message: RaftMessage, context: &mut PeerContext<'_>) -> Result<(), FrameError> {
+        let PeerContext { now, replica, sequencer, out, .. } = context;
         let from = message.from;
         let most = replica.raft().plausible_term();
         if message.term > most && !replica.raft().is_uninitialised() {
@@ -292,7 +275,7 @@ impl Peers {
                 return Ok(());
             }
             // A snapshot is refused as well while a new ensemble is bootstrapped here.
-            let forms = replica.raft().is_uninitialised() && replica.machine().sequencer.index() > 0;
+            let forms = replica.raft().is_uninitialised() && sequencer.index() > 0;
             if forms || replica.raft().check_uninitialised(&message).is_err() {
                 refuse(from, index.0, out);
                 return Ok(());
@@ -300,7 +283,7 @@ impl Peers {
             if let Some(arrived) = self.arrivals.get(index) {
                 // It was received in an earlier term.
                 match is_as_announced(&arrived.loaded, &message) {
-                    Ok(()) => drop(replica.step(message)),
+                    Ok(()) => drop(replica.step(*sequencer, message)),
                     Err(reason) => tracing::error!(from = from.0, "a received snapshot is not used: {reason}"),
                 }
                 return Ok(());
@@ -308,18 +291,18 @@ impl Peers {
             match &mut self.transfer {
                 Some(transfer) if transfer.is_of(message.from, index.0) => transfer.announce(message),
                 _ => {
-                    let transfer = Transfer::begin(now, message, index.0, self.piece_bytes);
+                    let transfer = Transfer::begin(*now, message, index.0, self.piece_bytes);
                     self.transfer = Some(Box::new(transfer));
                 }
             }
             self.request_pieces(out);
             return Ok(());
         }
-        match replica.step(message) {
+        match replica.step(*sequencer, message) {
             Err(error) if error.breaks_connection() => Err(error.into()),
             Err(error) => {
                 if error.contradicts() {
-                    self.serving.contradicted(now, from, replica.raft().leader(), &error);
+                    self.serving.contradicted(*now, from, replica.raft().leader(), &error);
                 }
                 tracing::debug!("Raft message dropped: {error}");
                 Ok(())
@@ -331,14 +314,8 @@ impl Peers {
     // ----- the snapshot that is being received -----
 
     /// The driver reports its progress. `installing` is the snapshot that is being installed.
-    pub(crate) fn incoming<M: Replicated>(
-        &mut self,
-        now: Millis,
-        incoming: Incoming,
-        installing: Option<Index>,
-        replica: &mut Replica<M>,
-        out: &mut Outbox,
-    ) {
+    pub(crate) fn incoming(&mut self, incoming: Incoming, installing: Option<Index>, context: &mut PeerContext<'_>) {
+        let PeerContext { now, replica, sequencer, out, .. } = context;
         let Some(transfer) = self.transfer.take() else { return };
         let from = transfer.from();
         let (rest, outcome) = transfer.progress(&incoming);
@@ -347,7 +324,7 @@ impl Peers {
             (Outcome::Received(announced), Incoming::Whole { index, snapshot }) => {
                 let loaded = &snapshot.loaded;
                 if let Err(reason) = is_as_announced(loaded, &announced) {
-                    self.failed_transfer = Some(FailedTransfer::at(now, index, from, false, &reason.to_string()));
+                    self.failed_transfer = Some(FailedTransfer::at(*now, index, from, false, &reason.to_string()));
                     // A later start would begin with it.
                     out.push(Effect::Receive(Receive::Forget { index: loaded.index, zxid: loaded.zxid }));
                     return discard(snapshot, &mut out.effects);
@@ -358,12 +335,12 @@ impl Peers {
                 if self.arrivals.get(Index(index)).is_none() {
                     return refuse(from, index, out);
                 }
-                if let Err(error) = replica.step(announced) {
+                if let Err(error) = replica.step(*sequencer, announced) {
                     tracing::debug!("the snapshot is not needed any more: {error}");
                 }
             }
             (Outcome::Failed, Incoming::Failed { index, reason }) => {
-                self.failed_transfer = Some(FailedTransfer::at(now, index, from, true, &reason));
+                self.failed_transfer = Some(FailedTransfer::at(*now, index, from, true, &reason));
             }
             _ => self.request_pieces(out),
         }
@@ -396,7 +373,7 @@ impl Peers {
     }
 
     /// One tick: requests lost pieces again. An uninitialised server logs what it waits for.
-    pub(crate) fn tick<M: Replicated>(&mut self, now: Millis, replica: &Replica<M>, out: &mut Outbox) {
+    pub(crate) fn tick(&mut self, now: Millis, replica: &Replica, forwarding: &Forwarding, out: &mut Outbox) {
         self.known_features.membership_changed();
         if replica.raft().is_uninitialised()
             && self.transfer.is_none()
@@ -405,7 +382,7 @@ impl Peers {
             self.logged_waiting = now;
             match self.unknown_server {
                 Some(server) => log_unknown_server(server),
-                None => log_what_is_awaited(&replica.machine().awaited()),
+                None => log_what_is_awaited(&forwarding.awaited()),
             }
         }
         for difference in self.advertised.compare(now, &self.configured) {
@@ -424,20 +401,20 @@ impl Peers {
         }
     }
 
-    /// Whether this server has no space for what the leader sends, in the log or for a snapshot.
-    pub(crate) fn is_stalled<M: Replicated>(&mut self, disk: LogDisk, replica: &Replica<M>) -> bool {
+    /// Whether this server has no space for entries in its log, or for a snapshot.
+    pub(crate) fn is_stalled(&mut self, disk: LogDisk, replica: &Replica) -> bool {
         let applied = replica.applied();
-        // With a corrupt state a snapshot of what is applied is needed, too.
+        // With a corrupt state a snapshot of applied entries is needed, too.
         self.failed_transfer.take_if(|failed| applied.0 >= failed.index && replica.awaits_state().is_none());
         disk == LogDisk::Full || self.failed_transfer.as_ref().is_some_and(|failed_transfer| failed_transfer.stalls)
     }
 
-    /// A leader whose log is slow or full transfers leadership, see [`Replica::transfer_leadership_if_slow`].
-    pub(crate) fn transfer_leadership_if_slow<M: Replicated>(
+    /// A leader with a slow or full log transfers leadership, see [`Replica::transfer_leadership_if_slow`].
+    pub(crate) fn transfer_leadership_if_slow(
         &self,
         now: Micros,
         disk: LogDisk,
-        replica: &mut Replica<M>,
+        replica: &mut Replica,
         out: &mut Outbox,
     ) {
         let Some(successor) = replica.transfer_leadership_if_slow(now, self.election, disk) else { return };
@@ -470,7 +447,7 @@ impl Peers {
         }
     }
 
-    // ----- what this server shows -----
+    // ----- the status of this server -----
 
     /// Generation of this server's data. Data that are being bootstrapped are of the first.
     pub(crate) fn generation(&self) -> Generation {
@@ -536,16 +513,17 @@ impl Peers {
     }
 
     /// One tick: updates in the status which followers keep up, and whether this server accepts sessions and writes.
-    pub(crate) fn show<M: Replicated>(
+    pub(crate) fn show(
         &mut self,
         now: Micros,
-        replica: &Replica<M>,
+        (replica, sequencer, forwarding): (&Replica, &Sequencer, &Forwarding),
         (stopping, installing): (bool, bool),
         out: &mut Outbox,
     ) {
-        out.status.quorum = Some(self.census.count(now, self.election, replica.raft(), &self.wanted));
-        out.status.lag = replica.raft().commit().0.saturating_sub(replica.applied().0);
-        out.status.log_entries_kept = replica.raft().followers().log_entries_kept();
+        let raft = replica.raft();
+        out.status.quorum = Some(self.census.count(now, self.election, raft, &self.wanted));
+        out.status.lag = raft.commit().0.saturating_sub(replica.applied().0);
+        out.status.log_entries_kept = raft.followers().log_entries_kept();
         let state = ServerState {
             stopping,
             stalled: out.status.stalled,
@@ -554,7 +532,8 @@ impl Peers {
             listed: self.listed,
             is_standalone: false,
         };
-        self.serving.tick(Millis(now.0 / 1000), replica, &state, &mut out.status);
+        let parts = (replica, sequencer, Some(forwarding));
+        self.serving.tick(Millis(now.0 / 1000), parts, &state, &mut out.status);
     }
 
     fn show_mode(&self, out: &mut Outbox) {
@@ -562,21 +541,21 @@ impl Peers {
     }
 
     /// The list of servers has changed: connects to its servers. A leader that is not in it counts as lost.
-    pub(crate) fn follow<M: Replicated>(&mut self, replica: &mut Replica<M>, out: &mut Outbox) {
-        if let Some(wanted) = replica.machine().sequencer.wanted() {
+    pub(crate) fn follow(&mut self, replica: &mut Replica, sequencer: &Sequencer, out: &mut Outbox) {
+        if let Some(wanted) = sequencer.wanted() {
             self.wanted = membership_of(&wanted);
         }
         self.known_features.membership_changed();
-        let listed = replica.machine().sequencer.lists(server(replica.raft().id()));
+        let listed = sequencer.lists(server(replica.raft().id()));
         if (self.listed, listed) == (Some(true), Some(false)) {
             tracing::warn!(
                 "this server is being removed from the ensemble: stop it then, or add it again with reconfig"
             );
         }
         self.listed = listed;
-        let known = replica.machine().sequencer.known_servers();
-        let lost = leader_out_of(replica, known.as_ref());
-        let list = replica.machine().sequencer.listed_servers();
+        let known = sequencer.known_servers();
+        let lost = leader_out_of(replica.raft(), known.as_ref());
+        let list = sequencer.listed_servers();
         let (counting, moved) = self.advertised.follow(list, known, &self.configured);
         moved.into_iter().for_each(|moved| out.peers(ToPeers::Moved(moved)));
         out.peers(ToPeers::Connect(addresses(counting, &self.configured)));
@@ -587,7 +566,7 @@ impl Peers {
 }
 
 /// Ticks of delay before an election: one for each voter with a smaller id, so that two do not split the votes.
-fn stagger<M: Replicated>(replica: &Replica<M>, lost: NodeId) -> u32 {
+fn stagger(replica: &Replica, lost: NodeId) -> u32 {
     let raft = replica.raft();
     let before = raft.membership().voters.iter().filter(|voter| **voter != lost && **voter < raft.id()).count();
     u32::try_from(before).unwrap_or(0)

@@ -1,12 +1,10 @@
-//! The progress of a replay at a start, or of a follower that catches up, for the log: how much is done, and what remains.
+//! The progress of a replay at a start, or of a follower that catches up, for the log.
 //!
 //! Pure: time comes in. Recovery uses one [`CatchUp`], the engine another one at its ticks.
 
 use std::time::Duration;
 
 use corral_consensus::Replica;
-
-use crate::machine::Replicated;
 
 /// Time between two lines, and before the first one.
 const EVERY: Duration = Duration::from_secs(3);
@@ -24,7 +22,7 @@ pub struct LogPosition {
 
 /// How far the log of this server is applied.
 #[must_use]
-pub fn log_position_of<M: Replicated>(replica: &Replica<M>) -> LogPosition {
+pub fn log_position_of(replica: &Replica) -> LogPosition {
     LogPosition { applied: replica.applied().0, committed: replica.raft().commit().0, bytes: replica.applied_bytes() }
 }
 
@@ -101,7 +99,7 @@ impl CatchUp {
         let done = position.applied - lag.first.applied;
         let mib = (position.bytes - lag.first.bytes) / MIB;
         let took = now.saturating_sub(lag.begun);
-        // What has been committed since is not waited for: there is always something.
+        // Entries that have been committed since are not waited for: there are always some.
         if position.applied >= lag.first.committed {
             let has_reported = lag.has_reported;
             self.lag = None;

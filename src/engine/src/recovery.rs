@@ -1,8 +1,8 @@
 //! Recovery: from the newest snapshot and the log behind it to a replica.
 //!
-//! The driver opens the files and decides what is damaged. This module decides what kind of server the data belong to,
-//! what is applied at once, and what Raft starts from. Entries known to be committed are applied from the log, a page at
-//! a time, so that a tail of gigabytes is never held in memory.
+//! The driver opens the files and decides what is damaged. This module decides the kind of server that the data belong
+//! to, the entries that are applied at once, and the state with which Raft starts. Committed entries are applied from
+//! the log, a page at a time: a tail of gigabytes is never held in memory.
 //!
 //! A position in the log is an index and the term of its entry.
 
@@ -14,21 +14,20 @@ use corral_consensus::{
     Append, Config as RaftConfig, ConsensusError, Effects, Entry, EntryKind, HardState, Index, Membership, RaftNode,
     Replica, Restored, Term,
 };
-use corral_core::coordinator::{Coordinator, EnsembleConfig, Founders};
 use corral_core::evaluate::StateMachine;
+use corral_core::forwarding::{EnsembleConfig, Forwarding, Founders};
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig};
 use corral_core::shared::Text;
 use corral_core::snapshot::{Snapshot, initial_snapshot};
-use corral_members::Extra;
 use corral_peer::Generation;
 
 use crate::event::Now;
-use crate::extra::{self, ExtraError};
+use crate::extra::{self, Extra, ExtraError};
 use crate::machine::Replicated;
 use crate::progress::{CatchUp, LogPosition, log_position_of};
 use crate::snapshot::LoadedSnapshot;
 
-/// What a visitor of log entries returns.
+/// The answer of a visitor of log entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walk {
     /// The next entry is visited.
@@ -44,7 +43,7 @@ pub struct StoredEntry<'a> {
     pub index: Index,
     /// Term of the leader that appended it.
     pub term: Term,
-    /// What the payload is.
+    /// The kind of its payload.
     pub kind: EntryKind,
     /// Its payload.
     pub payload: &'a [u8],
@@ -158,7 +157,7 @@ pub enum DataMismatch {
     Membership(ExtraError),
 }
 
-/// What a recovery starts from.
+/// The input of a recovery.
 pub struct Plan {
     /// The kind of data.
     pub data: DataKind,
@@ -178,10 +177,20 @@ pub struct Plan {
     pub is_state_corrupt: bool,
 }
 
+/// One server as its data on disk make it.
+pub struct Member<M: Replicated> {
+    /// Its Raft node.
+    pub replica: Replica,
+    /// The sequencer, or its wrapper.
+    pub machine: M,
+    /// The way of its clients' commands; `None` of a standalone server.
+    pub forwarding: Option<Forwarding>,
+}
+
 /// The result of a recovery.
 pub struct Recovered<M: Replicated> {
-    /// The replica.
-    pub replica: Replica<M>,
+    /// The server.
+    pub member: Member<M>,
     /// The state after the replay, frozen, if it is worth a snapshot. The driver writes it, and every view begins above it.
     pub frozen: Option<FrozenState>,
     /// Term, vote and commit index that the replica started with.
@@ -238,7 +247,7 @@ pub fn reaches((first, last): (u64, u64), snapshot: u64) -> bool {
 
 /// Makes the replica. A standalone server applies its whole log and leads: then everything acknowledged is applied, and
 /// the first entry of this start is durable. A server of an ensemble applies what it knows to be committed; the rest its
-/// leader decides. `machine` wraps the coordinator into the replicated machine; `now` reads the time. Called once at a
+/// leader decides. `machine` may wrap the sequencer; `now` reads the time. Called once at a
 /// start, before the engine exists. It takes time in proportion to the log.
 ///
 /// # Errors
@@ -246,7 +255,7 @@ pub fn reaches((first, last): (u64, u64), snapshot: u64) -> bool {
 pub fn recover<M: Replicated, L: StoredLog>(
     plan: Plan,
     log: &mut L,
-    machine: impl FnOnce(Coordinator) -> M,
+    machine: impl FnOnce(Sequencer) -> M,
     now: &dyn Fn() -> Now,
 ) -> Result<Recovered<M>, RecoveryFault<L::Error>> {
     let Plan { data, state: (state, index, term), sequencer, servers, ensemble, founders, raft, is_state_corrupt } =
@@ -266,12 +275,9 @@ pub fn recover<M: Replicated, L: StoredLog>(
     let hard_state = hard_state(log, Term(term));
     // A server that is alone has committed all that is durable.
     let committed = if is_alone { last } else { hard_state.commit.0 };
-    let member = match ensemble {
-        None => Coordinator::alone(sequencer),
-        Some(config) => Coordinator::of_ensemble(sequencer, config),
-    };
-    let mut machine = machine(member);
-    let applied = replay(&mut machine, log, (index, term), committed, now)?;
+    let mut forwarding = ensemble.map(|config| Forwarding::new(config, &mut sequencer));
+    let mut machine = machine(sequencer);
+    let applied = replay(&mut machine, forwarding.as_mut(), log, (index, term), committed, now)?;
     let cut = if is_alone { applied } else { log.reach_back(applied, raft.log_cache_bytes) };
     let restored = Restored {
         hard_state,
@@ -288,15 +294,18 @@ pub fn recover<M: Replicated, L: StoredLog>(
         DataKind::Member(membership, _) => RaftNode::with_membership(raft, membership.clone(), restored),
     };
     let node = node.map_err(RecoveryFault::Inconsistent)?;
-    if node.is_uninitialised() || node.is_pristine() {
-        machine.begin_uninitialised(founders, node.is_pristine());
+    if (node.is_uninitialised() || node.is_pristine())
+        && let Some(forwarding) = &mut forwarding
+    {
+        forwarding.begin_uninitialised(founders, node.is_pristine());
     }
-    let mut replica = Replica::new(node, machine, Index(applied.0));
+    let mut replica = Replica::new(node, Index(applied.0));
     if is_alone {
-        lead(&mut replica, log, now)?;
+        lead(&mut replica, &mut machine, log, now)?;
     }
-    let frozen = if is_state_corrupt { None } else { freeze(&mut replica, &data, now()) };
-    Ok(Recovered { replica, frozen, hard_state })
+    let sequencer = machine.sequencer_mut();
+    let frozen = if is_state_corrupt { None } else { freeze(replica.raft(), sequencer, &data, now()) };
+    Ok(Recovered { member: Member { replica, machine, forwarding }, frozen, hard_state })
 }
 
 /// The hard state to start with. A server that installed another's snapshot may not have stored the term of that snapshot
@@ -313,15 +322,15 @@ fn hard_state<L: StoredLog>(log: &L, snapshot: Term) -> HardState {
 /// applied. Stops before a membership change, because Raft must apply it.
 fn replay<M: Replicated, L: StoredLog>(
     machine: &mut M,
+    mut forwarding: Option<&mut Forwarding>,
     log: &L,
     snapshot: (u64, u64),
     committed: u64,
     now: &dyn Fn() -> Now,
 ) -> Result<(u64, u64), RecoveryFault<L::Error>> {
     let (mut position, mut bytes, mut catch_up, mut fault) = (snapshot, 0, CatchUp::default(), None);
-    machine.shows = false;
     let begun = now();
-    machine.set_time(begun.millis(), begun.wall);
+    machine.sequencer_mut().set_time(begun.millis(), begun.wall);
     let visited = log.visit((snapshot.0 + 1, committed), &mut |entry| {
         if entry.kind == EntryKind::ConfChange {
             return Walk::Stop;
@@ -334,11 +343,15 @@ fn replay<M: Replicated, L: StoredLog>(
             fault = Some(RecoveryFault::NotABatch { index: entry.index.0 });
             return Walk::Stop;
         }
+        for applied in machine.sequencer_mut().take_applied() {
+            if let Some(forwarding) = &mut forwarding {
+                forwarding.applied(begun.millis(), begun.wall, &applied);
+            }
+        }
         position = (entry.index.0, entry.term.0);
         bytes += entry.payload.len() as u64;
         Walk::Continue
     });
-    machine.shows = true;
     visited?;
     fault.map_or(Ok(position), Err)
 }
@@ -369,11 +382,11 @@ fn entries_after<L: StoredLog>(log: &L, index: u64) -> Result<Vec<Entry>, L::Err
 
 /// A standalone server elects itself. Its log is written here until the engine starts.
 fn lead<M: Replicated, L: StoredLog>(
-    replica: &mut Replica<M>,
+    replica: &mut Replica,
+    machine: &mut M,
     log: &mut L,
     now: &dyn Fn() -> Now,
 ) -> Result<(), RecoveryFault<L::Error>> {
-    replica.machine_mut().shows = false;
     replica.campaign();
     let mut catch_up = CatchUp::default();
     while !replica.is_leading() {
@@ -381,32 +394,32 @@ fn lead<M: Replicated, L: StoredLog>(
         if let Some(progress) = catch_up.observe(Duration::from_micros(time.micros.0), log_position_of(replica)) {
             progress.log();
         }
-        replica.machine_mut().set_time(time.millis(), time.wall);
+        machine.sequencer_mut().set_time(time.millis(), time.wall);
         let mut effects = Effects::default();
         loop {
             let fault = RecoveryFault::NotABatch { index: replica.applied().0 + 1 };
-            if !replica.turn(time.micros, &mut effects).map_err(|_| fault)? {
+            if !replica.turn(machine, time.micros, &mut effects).map_err(|_| fault)? {
                 break;
             }
         }
+        // No shard has a view yet.
+        drop(machine.sequencer_mut().take_applied());
         for append in effects.appends {
             log.write(&append)?;
-            replica.persisted(time.micros, append.number);
+            replica.persisted(machine, time.micros, append.number);
         }
     }
-    replica.machine_mut().shows = true;
     Ok(())
 }
 
 /// Freezes the state if it is worth a snapshot.
-fn freeze<M: Replicated>(replica: &mut Replica<M>, data: &DataKind, now: Now) -> Option<FrozenState> {
-    let raft = replica.raft();
+fn freeze(raft: &RaftNode, sequencer: &mut Sequencer, data: &DataKind, now: Now) -> Option<FrozenState> {
     if raft.is_uninitialised() || raft.is_restoring() {
         return None;
     }
     let is_alone = *data == DataKind::Standalone;
-    let members = if is_alone { Vec::new() } else { extra::encode(&Extra::of(replica), data.generation()) };
-    let sequencer = &mut replica.machine_mut().sequencer;
+    let members =
+        if is_alone { Vec::new() } else { extra::encode(&Extra::of(raft, sequencer.machine()), data.generation()) };
     sequencer.wants_snapshot_of_replay().then(|| sequencer.freeze(now.millis(), members))
 }
 

@@ -1,17 +1,17 @@
 //! Why this server accepts no sessions or no writes: found once a tick, shown by `srvr` and `mntr`, and logged.
 //!
 //! A short election or start is not logged. A reason is logged when it has lasted, when it changes, once a minute, and when
-//! it has ended. Nothing is decided here: the coordinator holds clients back.
+//! it has ended. Nothing is decided here: [`Forwarding`] holds clients back.
 
 use std::collections::BTreeMap;
 
-use corral_consensus::{Index, NodeId, PeerError, Replica};
-use corral_core::coordinator::Awaited;
+use corral_consensus::{Index, NodeId, PeerError, RaftNode, Replica};
+use corral_core::forwarding::{Awaited, Forwarding};
 use corral_core::ids::Millis;
 use corral_core::report::Obstacle;
+use corral_core::sequencer::Sequencer;
 
 use crate::effect::Status;
-use crate::machine::Replicated;
 
 /// A reason that ends sooner is not logged.
 const LASTS_MS: u64 = 3000;
@@ -22,10 +22,10 @@ const PROGRESS_MS: u64 = 3000;
 /// A message that contradicts the log counts for so long.
 const CONTRADICTION_MS: u64 = 10_000;
 
-/// What the engine observes besides its replica.
+/// Observations of the engine besides its replica.
 pub(crate) struct ServerState {
     pub(crate) stopping: bool,
-    /// There is no space for what the leader sends.
+    /// There is no space for entries or a snapshot of the leader.
     pub(crate) stalled: bool,
     /// A snapshot is being received or installed.
     pub(crate) receives_snapshot: bool,
@@ -51,7 +51,7 @@ impl ServerState {
     }
 }
 
-/// The present reason, and what was logged of it.
+/// The present reason, and its log lines.
 #[derive(Default)]
 pub(crate) struct Serving {
     present: Option<Obstacle>,
@@ -86,25 +86,24 @@ impl Serving {
     }
 
     /// One tick.
-    pub(crate) fn tick<M: Replicated>(
+    pub(crate) fn tick(
         &mut self,
         now: Millis,
-        replica: &Replica<M>,
+        (replica, sequencer, forwarding): (&Replica, &Sequencer, Option<&Forwarding>),
         state: &ServerState,
         status: &mut Status,
     ) {
-        status.clock_ahead_ms = replica.machine().clock_ahead_ms();
-        let sequencer = &replica.machine().sequencer;
-        let view = sequencer.machine().view();
+        status.clock_ahead_ms = forwarding.and_then(Forwarding::clock_ahead_ms);
+        let view = sequencer.view();
         status.delta_bytes = (view.delta_bytes() + view.frozen().map_or(0, |frozen| frozen.bytes())) as u64;
         status.log_bytes = replica.raft().held_bytes();
         (status.growth_refusing, status.growth_refused) = (sequencer.refuses_growth(), sequencer.growth_refused());
         let applied = replica.applied();
-        if applied != self.applied.0 || !replica.machine().is_waiting() {
+        if applied != self.applied.0 || !forwarding.is_some_and(Forwarding::is_waiting) {
             self.applied = (applied, now);
         }
         self.contradiction = self.contradiction.filter(|at| now.since(*at) < CONTRADICTION_MS);
-        let found = self.found(now, replica, state);
+        let found = self.found(now, replica.raft(), forwarding, state);
         if found != self.present {
             (self.present, self.since) = (found, now);
             status.found = found;
@@ -112,10 +111,16 @@ impl Serving {
         self.log(now, status.obstacle());
     }
 
-    fn found<M: Replicated>(&self, now: Millis, replica: &Replica<M>, state: &ServerState) -> Option<Obstacle> {
-        let (raft, member) = (replica.raft(), replica.machine());
+    fn found(
+        &self,
+        now: Millis,
+        raft: &RaftNode,
+        forwarding: Option<&Forwarding>,
+        state: &ServerState,
+    ) -> Option<Obstacle> {
         let leads = raft.leader() == Some(raft.id());
-        let flows = member.is_flowing();
+        let flows = forwarding.is_none_or(Forwarding::is_flowing);
+        let is_pausing = forwarding.is_some_and(Forwarding::is_pausing);
         let silent = now.since(self.applied.1) >= PROGRESS_MS;
         let leader_is_corrupt = raft.leader().is_some_and(|leader| raft.followers().has_corrupt_state(leader));
         let contradicts = !leads && (raft.leader_lacks_committed() || self.contradiction.is_some());
@@ -127,7 +132,7 @@ impl Serving {
             (contradicts, Obstacle::LogContradicts),
             (!flows && state.listed == Some(false), Obstacle::NotListed),
             (!flows && raft.leader().is_none(), Obstacle::NoLeader),
-            (!flows && member.is_pausing(), Obstacle::HandingOver),
+            (!flows && is_pausing, Obstacle::HandingOver),
             (!flows && !leads, Obstacle::LeaderNotConnected),
             (!flows || silent || leader_is_corrupt, Obstacle::NoProgress),
         ];

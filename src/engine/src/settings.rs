@@ -32,7 +32,7 @@ pub struct EnsembleSettings {
     pub stored: Option<StoredServers>,
     /// Whether clients may read while there is no leader.
     pub read_only: bool,
-    /// The election timeout. A leader whose log is not synced for so long transfers leadership.
+    /// The election timeout. A leader transfers leadership if its log is not synced for so long.
     pub election: Micros,
     /// Generation of the data that recovery found.
     pub generation: Generation,

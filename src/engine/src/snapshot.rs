@@ -1,6 +1,6 @@
 //! Snapshots as the engine handles them: loaded from disk, received from another server, offered to other servers.
 //!
-//! A leaf: who sends and installs them is decided elsewhere.
+//! A leaf: nothing is sent or installed here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Transfers of snapshots between servers: the one that this server receives, and those that it offers.
+//! Transfers of snapshots between servers: the snapshot that this server receives, and the snapshots that it offers.
 //!
 //! The receiver requests each piece, and so sets the pace: few pieces are in flight at once. It requests until it has
 //! all of them, or the sender reports that the snapshot is gone, or a newer one is announced.
@@ -22,7 +22,7 @@ const OFFERED_MAX: usize = 4;
 const OFFERED_AFTER_MS: u64 = 10_000;
 /// A piece that has not come for so long is requested again, in milliseconds.
 const AGAIN_AFTER_MS: u64 = 2000;
-/// Time until another snapshot is requested in the place of one that could not be installed, in milliseconds.
+/// Time until another snapshot is requested after a failed transfer, in milliseconds.
 pub(crate) const SNAPSHOT_AGAIN_AFTER_MS: u64 = 5000;
 
 /// The snapshots that this server offers.
@@ -164,7 +164,7 @@ impl Transfer {
         asks
     }
 
-    /// What was requested may be lost: it is requested again.
+    /// Requested pieces may be lost: they are requested again.
     pub(crate) fn request_again(&mut self) {
         self.requested = self.received;
     }
@@ -254,7 +254,7 @@ pub(crate) enum UnusableSnapshot {
     OtherMembership,
 }
 
-/// Checks that a snapshot is the one that was announced to Raft: its position and its membership count after a restart.
+/// Checks that a snapshot is as it was announced to Raft: its position and its membership count after a restart.
 pub(crate) fn is_as_announced(snapshot: &LoadedSnapshot, announced: &RaftMessage) -> Result<(), UnusableSnapshot> {
     let PeerBody::Snapshot { index, term, membership } = &announced.body else {
         return Err(UnusableSnapshot::NotAnnounced);

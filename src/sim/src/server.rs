@@ -18,13 +18,14 @@ mod spoiled;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use corral_consensus::{Membership, Micros, Replica};
+use corral_consensus::{Membership, Micros};
 use corral_core::change::AppliedBatch;
 use corral_core::cost::COMMAND_MAX;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::limits::{ShardLimits, TURN_COST_MAX};
-use corral_core::sequencer::FrozenState;
+use corral_core::sequencer::{FrozenState, Sequencer};
 use corral_core::shard::{ShardConfig, ShardMessage};
+use corral_engine::Replicated as _;
 use corral_engine::recovery::Recovered;
 use corral_engine::{Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog};
 use corral_peer::Generation;
@@ -157,23 +158,24 @@ impl World {
         let incarnation = (at as u64) << 56 | u64::from(node.life) << 32 | self.schedule.below(1 << 32);
         let (path_seed, log_seed) = (self.schedule.word(), self.disk_rng.word());
         let recovered = self.recover(incarnation, path_seed, log_seed);
-        let (Recovered { mut replica, frozen, hard_state }, log, snapshot_index, newest) = match recovered {
+        let (Recovered { mut member, frozen, hard_state }, log, snapshot_index, newest) = match recovered {
             Ok(started) => started,
             // A fault that was ordered, and fell into the start.
             Err(reason) if reason.contains("simulated") => return self.crash(true),
             Err(reason) => return Err(Violation::of("recovery", reason)),
         };
-        let entries = std::mem::take(&mut replica.machine_mut().committed);
+        let entries = std::mem::take(&mut member.machine.committed);
         self.counts.replayed += entries.len() as u64;
-        let upto = replica.applied().0;
+        let upto = member.replica.applied().0;
         let life = self.nodes[self.at].life;
         self.note(format_args!("life {life} begins: snapshot at {snapshot_index}, log to {upto}"));
         self.check.restarted(at, snapshot_index, upto, &hard_state)?;
         for entry in entries {
             self.check.committed(entry, self.time())?;
         }
-        let shards = (0..self.options.shards).map(|id| self.new_shard(id, incarnation, &replica)).collect();
-        let engine = Engine::new(replica, self.settings(newest));
+        let shards =
+            (0..self.options.shards).map(|id| self.new_shard(id, incarnation, member.machine.sequencer())).collect();
+        let engine = Engine::new(member, self.settings(newest));
         let log = LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, is_full: false, failed: false };
         self.nodes[self.at].server = Some(Box::new(Server {
             shards,
@@ -224,7 +226,7 @@ impl World {
         Settings { shards: usize::from(self.options.shards), newest, ensemble }
     }
 
-    fn new_shard(&self, id: u16, incarnation: u64, replica: &Replica<ObservedMachine>) -> ShardSide {
+    fn new_shard(&self, id: u16, incarnation: u64, sequencer: &Sequencer) -> ShardSide {
         let tick = i32::try_from(self.options.session_tick_ms).expect("a small number");
         let config = ShardConfig {
             shard: ShardId(id),
@@ -240,8 +242,7 @@ impl World {
             limits: shard_limits(&self.options),
             ..ShardConfig::default()
         };
-        let sequencer = &replica.machine().sequencer;
-        let view = sequencer.machine().view().clone();
+        let view = sequencer.view().clone();
         ShardSide {
             shard: ShardDriver::new(config, view, sequencer.sessions_alive(), self.clock()),
             links: BTreeMap::new(),
@@ -310,7 +311,7 @@ impl World {
             let state = match self.nodes[at].server.as_deref() {
                 None => "is down".to_owned(),
                 Some(Server { engine, .. }) => {
-                    let (replica, raft, status) = (engine.replica(), engine.replica().raft(), engine.status());
+                    let (replica, raft, status) = (engine.replica(), engine.raft(), engine.status());
                     let (role, term, leader) = (raft.role(), raft.term(), raft.leader());
                     let (last, committed, applied) = (raft.last_index(), raft.commit(), replica.applied());
                     let (uninitialised, distrusted) = (raft.is_uninitialised(), replica.is_state_corrupt());
@@ -362,7 +363,7 @@ impl World {
     pub(crate) fn compare_everywhere(&self) -> Checked {
         let listed = (0..self.nodes.len()).filter(|at| self.is_listed(*at));
         for server in listed.filter_map(|at| self.nodes[at].server.as_ref()) {
-            let machine = server.engine.replica().machine().sequencer.machine();
+            let machine = server.engine.sequencer().machine();
             self.check.same_tree("state machine", machine.view())?;
             self.check.same_sessions(machine.sessions())?;
             for side in &server.shards {

@@ -276,7 +276,7 @@ impl World {
     fn is_whole(&self) -> bool {
         let newest = self.check.model.zxid;
         let shows_all = |server: &Server| {
-            let machine = server.engine.replica().machine().sequencer.machine().view().zxid().0;
+            let machine = server.engine.sequencer().view().zxid().0;
             machine == newest && server.shards.iter().all(|side| side.shard.view().zxid().0 == newest)
         };
         let alone = self.nodes.len() == 1;

@@ -108,7 +108,7 @@ fn a_server_whose_state_is_damaged_takes_it_from_the_leader_although_nobody_writ
             group.servers[at].as_ref().is_some_and(|server| !server.replica.is_state_corrupt()) && group.is_whole()
         });
         assert_ne!(group.leader(), Some(at), "who distrusts itself hands over");
-        let lines = &group.servers[at].as_ref().expect("running").replica.machine().lines;
+        let lines = &group.servers[at].as_ref().expect("running").ledger.lines;
         assert!(lines.iter().zip(&group.committed).all(|(line, known)| line == known), "the state is another's");
         group.settle(SETTLE_STEPS);
     }
@@ -118,8 +118,20 @@ fn entry(at: u64) -> Entry {
     Entry { term: Term(1), index: Index(at), kind: EntryKind::Normal, payload: Bytes::new() }
 }
 
+/// A replica with its machine.
+struct Member {
+    replica: Replica,
+    ledger: Ledger,
+}
+
+impl Member {
+    fn new(raft: RaftNode) -> Member {
+        Member { replica: Replica::new(raft, Index(0)), ledger: Ledger::default() }
+    }
+}
+
 /// Server 1 of three, with entries up to this one, of which none is known to be committed.
-fn replica_with_log(last: u64) -> Replica<Ledger> {
+fn replica_with_log(last: u64) -> Member {
     let config = Config {
         id: NodeId(1),
         voters: Vec::new(),
@@ -134,7 +146,7 @@ fn replica_with_log(last: u64) -> Replica<Ledger> {
     let hard_state = HardState { term: Term(2), vote: None, commit: Index(0) };
     let restored = Restored { hard_state, entries: (1..=last).map(entry).collect(), ..Restored::default() };
     let raft = RaftNode::with_membership(config, three(), restored).expect("a disk is consistent");
-    Replica::new(raft, Ledger::holding(Vec::new()), Index(0))
+    Member::new(raft)
 }
 
 fn three() -> Membership {
@@ -142,23 +154,23 @@ fn three() -> Membership {
 }
 
 /// One turn. Its appends are durable at once.
-fn turn(replica: &mut Replica<Ledger>) -> Effects {
+fn turn(member: &mut Member) -> Effects {
     let mut effects = Effects::default();
-    while replica.turn(Micros(0), &mut effects).expect("it can be applied") {}
-    effects.appends.iter().for_each(|append| replica.persisted(Micros(0), append.number));
+    while member.replica.turn(&mut member.ledger, Micros(0), &mut effects).expect("it can be applied") {}
+    effects.appends.iter().for_each(|append| member.replica.persisted(&member.ledger, Micros(0), append.number));
     effects
 }
 
-fn hear(replica: &mut Replica<Ledger>, from: u64, term: u64, body: PeerBody) {
+fn hear(member: &mut Member, from: u64, term: u64, body: PeerBody) {
     let message = PeerMessage { from: NodeId(from), to: NodeId(1), term: Term(term), body };
-    replica.step(message).expect("it is in order");
+    member.replica.step(&mut member.ledger, message).expect("it is in order");
 }
 
 /// The leader is silent for an election timeout while it sends the snapshot, and then goes on. The log was replaced by the
 /// older snapshot, and with it entries that had been acknowledged.
 #[test]
 fn a_state_is_replaced_and_no_acknowledged_entry_is_lost() {
-    let mut replica = replica_with_log(3);
+    let mut member = replica_with_log(3);
     let append = |prev: u64, commit| PeerBody::Append {
         prev_index: Index(prev),
         prev_term: Term(1),
@@ -166,60 +178,61 @@ fn a_state_is_replaced_and_no_acknowledged_entry_is_lost() {
         entries: (prev + 1..=prev + 5).map(entry).collect(),
     };
     // A turn applies a few entries.
-    let turns = |replica: &mut Replica<Ledger>| (0..10).for_each(|_| drop(turn(replica)));
-    hear(&mut replica, 2, 2, append(3, 8));
-    turns(&mut replica);
-    assert_eq!(replica.applied(), Index(8));
-    assert!(replica.mark_state_corrupt());
+    let turns = |member: &mut Member| (0..10).for_each(|_| drop(turn(member)));
+    hear(&mut member, 2, 2, append(3, 8));
+    turns(&mut member);
+    assert_eq!(member.replica.applied(), Index(8));
+    assert!(member.replica.mark_state_corrupt());
     let least = Index(8);
     assert!(
-        replica
+        member
+            .replica
             .state_requests()
             .iter()
             .all(|request| matches!(request.body, PeerBody::WantsState { least: from, .. } if from == least))
     );
     // Until the snapshot comes.
-    (0..40).for_each(|_| replica.tick());
-    hear(&mut replica, 2, 2, append(8, 10));
-    let _ = turn(&mut replica);
-    let said = turn(&mut replica).messages;
+    (0..40).for_each(|_| member.replica.tick());
+    hear(&mut member, 2, 2, append(8, 10));
+    let _ = turn(&mut member);
+    let said = turn(&mut member).messages;
     let acknowledges = |message: &PeerMessage| {
         matches!(message.body, PeerBody::AppendReply(AppendReply::Accepted { index: Index(13), .. }))
     };
     assert!(said.iter().any(acknowledges), "{said:?}");
-    assert_eq!((replica.applied(), replica.raft().applied_index()), (Index(8), Index(10)));
-    hear(&mut replica, 2, 2, PeerBody::Snapshot { index: Index(10), term: Term(1), membership: three() });
-    let did = turn(&mut replica);
+    assert_eq!((member.replica.applied(), member.replica.raft().applied_index()), (Index(8), Index(10)));
+    hear(&mut member, 2, 2, PeerBody::Snapshot { index: Index(10), term: Term(1), membership: three() });
+    let did = turn(&mut member);
     assert!(did.installs.is_empty() && did.appends.iter().all(|append| append.entries.is_empty()), "{did:?}");
-    assert_eq!(replica.raft().last_index(), Index(13));
-    replica.machine_mut().lines = vec![(Term(1), 0); 10];
-    replica.state_replaced(Index(10));
+    assert_eq!(member.replica.raft().last_index(), Index(13));
+    member.ledger.lines = vec![(Term(1), 0); 10];
+    member.replica.state_replaced(Index(10));
     let commit = Index(13);
-    hear(&mut replica, 2, 2, PeerBody::Notice { index: Index(13), term: Term(1), commit });
-    turns(&mut replica);
-    assert!(!replica.is_state_corrupt());
-    assert_eq!((replica.applied(), replica.raft().last_index()), (commit, commit));
+    hear(&mut member, 2, 2, PeerBody::Notice { index: Index(13), term: Term(1), commit });
+    turns(&mut member);
+    assert!(!member.replica.is_state_corrupt());
+    assert_eq!((member.replica.applied(), member.replica.raft().last_index()), (commit, commit));
 }
 
 /// Another server's snapshot takes the place of a state that is not to be trusted when another fault of that state is found.
 #[test]
 fn a_fault_of_a_state_that_is_being_replaced_withholds_no_later_snapshot() {
-    let (mut replica, all) = (replica_with_log(3), three());
-    assert!(replica.mark_state_corrupt());
-    hear(&mut replica, 2, 2, PeerBody::Snapshot { index: Index(5), term: Term(2), membership: all });
-    assert_eq!(turn(&mut replica).installs.len(), 1);
-    assert!(!replica.mark_state_corrupt(), "it is replaced already");
-    replica.installed(Index(5));
-    replica.compact(Index(5), Term(2));
-    hear(&mut replica, 2, 2, PeerBody::TimeoutNow);
-    let _ = turn(&mut replica);
+    let (mut member, all) = (replica_with_log(3), three());
+    assert!(member.replica.mark_state_corrupt());
+    hear(&mut member, 2, 2, PeerBody::Snapshot { index: Index(5), term: Term(2), membership: all });
+    assert_eq!(turn(&mut member).installs.len(), 1);
+    assert!(!member.replica.mark_state_corrupt(), "it is replaced already");
+    member.replica.installed(Index(5));
+    member.replica.compact(Index(5), Term(2));
+    hear(&mut member, 2, 2, PeerBody::TimeoutNow);
+    let _ = turn(&mut member);
     let granted = PeerBody::VoteReply { pre: false, granted: true, commit: Index(0), commit_term: Term(0) };
-    hear(&mut replica, 3, 3, granted);
-    assert_eq!(replica.raft().role(), Role::Leader);
-    let _ = turn(&mut replica);
+    hear(&mut member, 3, 3, granted);
+    assert_eq!(member.replica.raft().role(), Role::Leader);
+    let _ = turn(&mut member);
     let (index, hint, hint_term, commit) = (Index(5), Index(0), Term(0), Index(0));
-    hear(&mut replica, 3, 3, PeerBody::AppendReply(AppendReply::Rejected { index, hint, hint_term, commit }));
-    let said = turn(&mut replica).messages;
+    hear(&mut member, 3, 3, PeerBody::AppendReply(AppendReply::Rejected { index, hint, hint_term, commit }));
+    let said = turn(&mut member).messages;
     assert!(said.iter().any(|message| matches!(message.body, PeerBody::Snapshot { .. })), "{said:?}");
 }
 
@@ -263,22 +276,22 @@ fn much_that_is_committed_at_once_is_applied_in_many_turns() {
     let hard_state = HardState { term: Term(1), vote: None, commit: Index(ENTRIES) };
     let restored = Restored { hard_state, entries: (1..=ENTRIES).map(entry).collect(), ..Restored::default() };
     let node = RaftNode::new(config_alone(), restored).expect("valid");
-    let mut replica = Replica::new(node, Ledger::default(), Index(0));
-    replica.campaign();
+    let mut member = Member::new(node);
+    member.replica.campaign();
     let (mut turns, now) = (0, Micros(7));
-    while !replica.is_leading() {
-        let (mut effects, before) = (Effects::default(), replica.applied());
-        while replica.turn(now, &mut effects).expect("the ledger takes everything") {}
-        let applied = replica.applied().0 - before.0;
+    while !member.replica.is_leading() {
+        let (mut effects, before) = (Effects::default(), member.replica.applied());
+        while member.replica.turn(&mut member.ledger, now, &mut effects).expect("the ledger takes everything") {}
+        let applied = member.replica.applied().0 - before.0;
         assert!(applied <= APPLIED_WORK_MAX.div_ceil(COST), "{applied} entries in one turn");
-        let rest = ENTRIES - replica.applied().0.min(ENTRIES);
+        let rest = ENTRIES - member.replica.applied().0.min(ENTRIES);
         assert!(rest == 0 || effects.wake_at == Some(now), "{rest} entries wait, and no turn is asked for");
-        effects.appends.iter().for_each(|append| replica.persisted(now, append.number));
+        effects.appends.iter().for_each(|append| member.replica.persisted(&member.ledger, now, append.number));
         turns += 1;
     }
     assert!(turns >= ENTRIES / 4, "{turns} turns");
-    assert_eq!(replica.machine().lines.len() as u64, ENTRIES + 1);
-    assert_eq!(replica.applied_bytes(), 8 * ENTRIES);
+    assert_eq!(member.ledger.lines.len() as u64, ENTRIES + 1);
+    assert_eq!(member.replica.applied_bytes(), 8 * ENTRIES);
 }
 
 /// A leader whose log takes larger entries than the one here.
@@ -297,7 +310,7 @@ fn an_entry_that_the_log_does_not_take_is_refused_with_the_reason() {
         seed: 1,
     };
     let node = RaftNode::new(config, Restored::default()).expect("valid");
-    let mut replica = Replica::new(node, Ledger::default(), Index(0));
+    let mut member = Member::new(node);
     let append = |bytes: usize| {
         let payload = Bytes::from(1_u64.to_be_bytes().repeat(bytes / 8));
         let entry = Entry { term: Term(1), index: Index(1), kind: EntryKind::Normal, payload };
@@ -305,10 +318,10 @@ fn an_entry_that_the_log_does_not_take_is_refused_with_the_reason() {
             PeerBody::Append { prev_index: Index(0), prev_term: Term(0), commit: Index(0), entries: vec![entry] };
         PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(1), body }
     };
-    let refused = replica.step(append(BYTES_MAX as usize + 8)).expect_err("too large");
+    let refused = member.replica.step(&mut member.ledger, append(BYTES_MAX as usize + 8)).expect_err("too large");
     assert!(refused.breaks_connection() && refused.to_string().contains("log.segment_bytes"), "{refused}");
-    assert_eq!(replica.raft().last_index(), Index(0));
-    replica.step(append(BYTES_MAX as usize)).expect("it fits");
+    assert_eq!(member.replica.raft().last_index(), Index(0));
+    member.replica.step(&mut member.ledger, append(BYTES_MAX as usize)).expect("it fits");
 }
 
 #[test]
@@ -439,7 +452,7 @@ fn members_come_and_go() {
         four(leader) && four(3) && four(4)
     };
     group.run_until(500, "joined", done);
-    let contexts = group.servers[leader].as_ref().map(|server| server.replica.machine().contexts);
+    let contexts = group.servers[leader].as_ref().map(|server| server.ledger.contexts);
     assert_eq!(contexts, Some(1), "the context comes once, with the change itself");
     assert_eq!(group.servers[3].as_ref().map(|server| server.replica.raft().role()), Some(Role::Follower));
     // The two that came can carry it with one of the old.
@@ -453,12 +466,12 @@ fn members_come_and_go() {
 #[test]
 fn commands_that_wait_for_an_entry_are_proposed_in_the_turn_that_applies_it() {
     let raft = RaftNode::new(config_alone(), Restored::default()).expect("valid");
-    let mut replica = Replica::new(raft, Ledger::default(), Index(0));
-    replica.campaign();
-    (0..2).for_each(|_| drop(turn(&mut replica)));
-    replica.machine_mut().waiting.extend([1, 5]);
+    let mut member = Member::new(raft);
+    member.replica.campaign();
+    (0..2).for_each(|_| drop(turn(&mut member)));
+    member.ledger.waiting.extend([1, 5]);
     let mut proposed = || {
-        let entries = turn(&mut replica).appends.into_iter().flat_map(|append| append.entries);
+        let entries = turn(&mut member).appends.into_iter().flat_map(|append| append.entries);
         entries.map(|entry| number(&entry.payload)).collect::<Vec<u64>>()
     };
     assert_eq!([proposed(), proposed(), proposed()], [vec![1], vec![5], vec![]]);

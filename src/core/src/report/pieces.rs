@@ -356,7 +356,7 @@ mod tests {
                 sessions.insert(SessionId(id), session);
             }
             let mut sequencer = sequencer(sessions);
-            sequencer.lead(Millis(500), 1);
+            sequencer.begin_leadership(Millis(500), 1);
             let (mut from, mut lines) = (Some(SessionMark::default()), Vec::new());
             while let Some(mark) = from {
                 let piece = sequencer.report_sessions(&mark);

@@ -7,8 +7,8 @@
 use super::Sequencer;
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, is_too_heavy};
 use crate::cost::{ENTRY_MAX, OP};
-use crate::evaluate::{Circumstances, cost_at_most, cost_of_znodes, may_set_quota};
-use crate::ids::{SessionId, WallMillis};
+use crate::evaluate::{Circumstances, Proof, cost_at_most, cost_of_znodes, may_set_quota};
+use crate::ids::{ConnId, SessionId, WallMillis};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -29,6 +29,26 @@ pub struct Oversized {
 }
 
 impl Sequencer {
+    /// Takes out the attaches that are known to be wrong: their connections are refused, and they take no log entry. Gives
+    /// these connections.
+    pub fn take_wrong_attaches(&self, proposals: &mut Proposals) -> Vec<ConnId> {
+        let wrong = |command: &Command| match &command.kind {
+            CommandKind::AttachSession { session, password, .. } => {
+                self.machine.proof(*session, password) == Proof::Wrong
+            }
+            _ => false,
+        };
+        let mut refused = Vec::new();
+        if proposals.commands.iter().any(wrong) {
+            proposals.commands.retain(|command| {
+                let origin = command.origin.filter(|_| wrong(command));
+                refused.extend(origin.map(|origin| origin.conn));
+                origin.is_none()
+            });
+        }
+        refused
+    }
+
     /// Behind everything that waits already.
     pub(super) fn wait(&mut self, mut proposals: Proposals) {
         if self.queue.commands() == 0 && self.proposed.is_empty() {

@@ -61,7 +61,7 @@ impl SnapshotPolicy {
 
 /// How much there is to write, in bytes: changes since the last snapshot, and that snapshot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(super) struct StateSizes {
     pub(super) delta: usize,
     pub(super) snapshot: usize,
 }
@@ -111,7 +111,7 @@ impl SinceSnapshot {
     }
 
     /// Whether it is time for the next snapshot.
-    pub(super) fn wants_snapshot(&self, policy: &SnapshotPolicy, now: Millis, sizes: Sizes) -> bool {
+    pub(super) fn wants_snapshot(&self, policy: &SnapshotPolicy, now: Millis, sizes: StateSizes) -> bool {
         let age = now.since(self.at);
         let worth = worth(policy, sizes.snapshot);
         let quiet = now.since(self.written_at) >= QUIET_MS;
@@ -127,17 +127,17 @@ impl SinceSnapshot {
     }
 
     /// Whether a start has replayed so much that the next one had better not.
-    pub(super) fn wants_snapshot_of_replay(&self, policy: &SnapshotPolicy, sizes: Sizes) -> bool {
+    pub(super) fn wants_snapshot_of_replay(&self, policy: &SnapshotPolicy, sizes: StateSizes) -> bool {
         self.is_due(policy, sizes, worth(policy, sizes.snapshot) / QUIET_DIVISOR)
     }
 
     /// Two and a half times the work that makes a snapshot due: it does not wait for the whole of the interval. The
     /// fastest ordinary writing gets there just before that is over.
-    fn is_dear(&self, policy: &SnapshotPolicy, sizes: Sizes) -> bool {
+    fn is_dear(&self, policy: &SnapshotPolicy, sizes: StateSizes) -> bool {
         self.units / UNITS_PER_BYTE / 5 > log_max(policy, sizes.snapshot) / 2
     }
 
-    fn is_due(&self, policy: &SnapshotPolicy, sizes: Sizes, worth: usize) -> bool {
+    fn is_due(&self, policy: &SnapshotPolicy, sizes: StateSizes, worth: usize) -> bool {
         let log = self.log_bytes.max(self.units / UNITS_PER_BYTE);
         sizes.delta > worth || self.txns >= policy.txns_max || log >= log_max(policy, sizes.snapshot)
     }
@@ -214,7 +214,7 @@ mod tests {
     /// ms, as the server does, and takes a snapshot whenever one is wanted. Gives the times of the snapshots.
     fn snapshots(policy: &SnapshotPolicy, seconds: &[(u64, usize, u64)]) -> Vec<u64> {
         let (mut since, mut snapshots, mut sizes) =
-            (SinceSnapshot::default(), Vec::new(), Sizes { delta: 0, snapshot: 0 });
+            (SinceSnapshot::default(), Vec::new(), StateSizes { delta: 0, snapshot: 0 });
         let mut now = Millis(0);
         for (duration, delta, log) in seconds {
             for _ in 0..duration * 10 {
@@ -226,7 +226,7 @@ mod tests {
                     since.begin(now);
                     snapshots.push(now.0);
                     // A znode in a snapshot is less than half of what it is in a delta.
-                    sizes = Sizes { delta: 0, snapshot: sizes.snapshot + sizes.delta * 2 / 5 };
+                    sizes = StateSizes { delta: 0, snapshot: sizes.snapshot + sizes.delta * 2 / 5 };
                 }
                 now = now.plus(100);
             }
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn small_entries_that_are_dear_to_apply_have_a_snapshot_early() {
         let begun = |units_each_second: u64| {
-            let (mut since, sizes) = (SinceSnapshot::default(), Sizes { delta: 0, snapshot: 16 * MIB });
+            let (mut since, sizes) = (SinceSnapshot::default(), StateSizes { delta: 0, snapshot: 16 * MIB });
             let wanted = |second: &u64| {
                 since.note(&policy(), Millis(second * 1000), 1, 1000);
                 since.spent(units_each_second);
@@ -286,7 +286,7 @@ mod tests {
         for (delta, snapshot, expect) in
             [(0, 0, false), (8, 0, false), (9, 0, true), (9, 1600, false), (101, 1600, true)]
         {
-            let sizes = Sizes { delta: delta * MIB, snapshot: snapshot * MIB };
+            let sizes = StateSizes { delta: delta * MIB, snapshot: snapshot * MIB };
             assert_eq!(since.wants_snapshot_of_replay(&policy(), sizes), expect, "{sizes:?}");
         }
     }

@@ -14,7 +14,7 @@ fn leader(count: i64) -> Sequencer {
     let machine = StateMachine::new(View::empty(7), SessionTable::from_iter(sessions));
     let config = SequencerConfig { tick_ms: 100, batch_bytes_max: 1000, ..SequencerConfig::default() };
     let mut sequencer = Sequencer::new(config, machine, 0, 0);
-    sequencer.lead(Millis(0), 1);
+    sequencer.begin_leadership(Millis(0), 1);
     sequencer
 }
 

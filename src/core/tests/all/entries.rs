@@ -11,6 +11,7 @@ use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::view::View;
+use corral_types::{Index, Machine as _, Term};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ fn leader(sessions: SessionTable) -> Sequencer {
 fn leader_with(entry_bytes_max: usize, batch_bytes_max: usize, sessions: SessionTable) -> Sequencer {
     let config = SequencerConfig { tick_ms: 100, batch_bytes_max, entry_bytes_max, ..SequencerConfig::default() };
     let mut sequencer = Sequencer::new(config, StateMachine::new(View::empty(7), sessions), 0, 0);
-    sequencer.lead(Millis(0), 1);
+    sequencer.begin_leadership(Millis(0), 1);
     sequencer
 }
 
@@ -56,7 +57,7 @@ fn data_bytes(command: &Command) -> usize {
 /// All entries; each fits.
 fn entries(sequencer: &mut Sequencer) -> Vec<Batch> {
     let mut entries: Vec<Batch> = Vec::new();
-    while let Some(batch) = sequencer.next_batch(WallMillis(1)) {
+    while let Some(batch) = sequencer.take_batch(WallMillis(1)) {
         let bytes = batch.encode().len();
         assert!(bytes <= ENTRY_BYTES_MAX, "an entry of {bytes} bytes");
         let next = entries.last().map_or(batch.first_zxid, |last| last.first_zxid + last.commands.len() as u64);
@@ -183,14 +184,14 @@ fn sessions_that_end_right_behind_their_creates_go_in_several_entries() {
     let mut proposed = VecDeque::new();
     loop {
         while proposed.len() < 2
-            && let Some(batch) = sequencer.next_batch(WallMillis(1))
+            && let Some(batch) = sequencer.take_batch(WallMillis(1))
         {
             proposed.push_back(batch.encode());
             sequencer.proposed(batch);
         }
         let Some(payload) = proposed.pop_front() else { break };
         index += 1;
-        let txns = sequencer.commit(Millis(0), index, 1, &payload, true).expect("a batch").txns;
+        let txns = sequencer.apply_entry(Millis(0), index, 1, &payload, true).expect("a batch").txns;
         let of_entry = |txn: &AppliedTxn| {
             if matches!(txn.session, Some(SessionChange::Closed(_))) { txn.changes.len() } else { 0 }
         };
@@ -254,7 +255,7 @@ fn identities_of_nobody_do_not_fill_an_entry() {
     PeerMessage::Forward(Forward { term: 1, sequence: 0, proposals }).encode(&mut bytes);
     let Ok(PeerMessage::Forward(forward)) = PeerMessage::decode(&bytes) else { panic!("it is no forward") };
     sequencer.enqueue(Millis(0), forward.proposals);
-    let batch = sequencer.next_batch(WallMillis(1)).expect("a command waits");
+    let batch = sequencer.take_batch(WallMillis(1)).expect("a command waits");
     assert!(batch.encode().len() <= entry_bytes_max && batch.commands.len() == 1);
 }
 
@@ -265,8 +266,8 @@ fn what_a_follower_could_not_decode_in_its_memory_is_not_ordered() {
         let mut sequencer = leader_with(64 << 20, BATCH_BYTES_MAX, SessionTable::default());
         let multi = Command { kind: CommandKind::Multi(vec![op.clone(); ops]), ..write(0, 0) };
         sequencer.enqueue(Millis(0), Proposals { bytes: 128 * ops, ..proposals(9, vec![multi]) });
-        let batch = sequencer.next_batch(WallMillis(1)).expect("a command waits");
+        let batch = sequencer.take_batch(WallMillis(1)).expect("a command waits");
         assert_eq!(matches!(batch.commands[0].kind, CommandKind::Undecodable), refused, "{ops} operations");
-        assert_eq!(leader(SessionTable::default()).prepare(1, 1, &batch.encode()), Ok(()));
+        assert_eq!(leader(SessionTable::default()).prepare(Index(1), Term(1), &batch.encode()), Ok(()));
     }
 }

@@ -3,8 +3,10 @@
 mod deadlines;
 mod digests;
 mod entries;
+mod forwarding;
 mod limits;
 mod logged;
+mod member;
 mod one_shard;
 mod proof;
 mod read_limits;

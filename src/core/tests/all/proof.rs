@@ -3,30 +3,27 @@
 use corral_core::change::AppliedBatch;
 use corral_core::command::{Command, CommandKind, Origin, Proposals, WriteOp};
 use corral_core::conn::Close;
-use corral_core::coordinator::Coordinator;
-use corral_core::evaluate::{Proof, StateMachine};
+use corral_core::evaluate::Proof;
 use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
-use corral_core::session::SessionTable;
 use corral_core::shard::{ShardConfig, ShardMessage};
 use corral_core::shared::Text;
 use corral_core::view::View;
+use corral_types::{Index, Machine as _, Term};
 use corral_wire::records::ConnectRequest;
 use std::sync::Arc;
 
+use crate::member;
 use crate::one_shard::{Server, framed};
 
 const TIMEOUT_MS: i32 = 400;
 const RIGHT: [u8; 16] = [7; 16];
 const WRONG: [u8; 16] = [8; 16];
 
-fn leader() -> Coordinator {
-    let config = SequencerConfig { tick_ms: 100, ..SequencerConfig::default() };
-    let machine = StateMachine::new(View::empty(7), SessionTable::default());
-    let mut member = Coordinator::alone(Sequencer::new(config, machine, 0, 0));
-    member.shows = true;
-    member.lead(1);
-    member
+fn leader() -> Sequencer {
+    let mut sequencer = member::sequencer(SequencerConfig { tick_ms: 100, ..SequencerConfig::default() });
+    sequencer.lead(Term(1));
+    sequencer
 }
 
 fn command(slot: u32, kind: CommandKind) -> Command {
@@ -43,33 +40,40 @@ fn proposals(commands: Vec<Command>) -> Proposals {
 }
 
 /// All that waits is ordered, logged and applied.
-fn commit(member: &mut Coordinator) -> Vec<AppliedBatch> {
-    while let Some(payload) = member.propose() {
-        let index = member.sequencer.index() + 1;
-        member.commit(index, 1, &payload, true).expect("it was just encoded");
+fn commit(sequencer: &mut Sequencer) -> Vec<AppliedBatch> {
+    while let Some(payload) = sequencer.next_batch() {
+        let index = Index(sequencer.index() + 1);
+        sequencer.commit(index, Term(1), &payload, true).expect("it was just encoded");
     }
-    member.take_applied()
+    sequencer.take_applied().into_iter().map(|entry| entry.batch).collect()
+}
+
+/// Takes a shard's proposals. Gives the connections that are refused at once.
+fn propose(sequencer: &mut Sequencer, now: Millis, mut proposals: Proposals) -> Vec<ConnId> {
+    let refused = sequencer.take_wrong_attaches(&mut proposals);
+    sequencer.enqueue(now, proposals);
+    refused
 }
 
 /// A leader with a session that nobody is connected for, since time 0.
-fn with_session() -> (Coordinator, SessionId) {
-    let mut member = leader();
+fn with_session() -> (Sequencer, SessionId) {
+    let mut sequencer = leader();
     let create = CommandKind::CreateSession { timeout_ms: TIMEOUT_MS, password: RIGHT };
-    assert_eq!(member.proposed(Millis(0), proposals(vec![command(1, create)])), []);
-    commit(&mut member);
-    let (session, _) = member.sequencer.machine().sessions().iter().next().expect("the session was created");
+    assert_eq!(propose(&mut sequencer, Millis(0), proposals(vec![command(1, create)])), []);
+    commit(&mut sequencer);
+    let (session, _) = sequencer.sessions().iter().next().expect("the session was created");
     let session = *session;
-    member.heard(ShardId(0), Millis(60_000), &[]);
-    (member, session)
+    sequencer.heard(ShardId(0), Millis(60_000), &[]);
+    (sequencer, session)
 }
 
 /// Sessions that end if attaches with this password are queued every 50 ms, never to be ordered, and when.
 fn expires_at(password: [u8; 16]) -> Option<u64> {
-    let (mut member, session) = with_session();
+    let (mut sequencer, session) = with_session();
     (0..2000).step_by(50).find(|now| {
         // As it comes from a follower that has not applied the session's creation.
-        member.sequencer.enqueue(Millis(*now), proposals(vec![attach(2, session, password)]));
-        !member.tick(Millis(*now), WallMillis(0)).expired.is_empty()
+        sequencer.enqueue(Millis(*now), proposals(vec![attach(2, session, password)]));
+        !sequencer.tick(Millis(*now), WallMillis(0)).expired.is_empty()
     })
 }
 
@@ -83,8 +87,8 @@ fn an_attach_without_the_password_does_not_extend_a_session() {
 
 #[test]
 fn an_attach_that_proves_nothing_takes_no_log_entry() {
-    let (mut member, session) = with_session();
-    let machine = member.sequencer.machine();
+    let (mut sequencer, session) = with_session();
+    let machine = sequencer.machine();
     let applied = machine.view().zxid();
     let never = SessionId(session.0 - 1);
     let future = SessionId(session.0 + 1);
@@ -93,21 +97,22 @@ fn an_attach_that_proves_nothing_takes_no_log_entry() {
     assert_eq!(machine.proof(never, &RIGHT), Proof::Wrong, "it would have been created before {applied}");
     assert_eq!(machine.proof(future, &RIGHT), Proof::Unknown, "its creation may not be applied here yet");
 
-    let refused = member.proposed(
+    let refused = propose(
+        &mut sequencer,
         Millis(1),
         proposals(vec![attach(2, session, WRONG), attach(3, session, RIGHT), attach(4, never, RIGHT)]),
     );
     let slots: Vec<u32> = refused.iter().map(|conn| conn.slot).collect();
-    assert_eq!((slots, member.sequencer.commands_waiting()), (vec![2, 4], 1));
-    assert_eq!(member.proposed(Millis(1), proposals(vec![attach(5, session, WRONG)])).len(), 1);
-    assert_eq!(member.sequencer.commands_waiting(), 1);
-    assert_eq!(member.proposed(Millis(1), proposals(vec![attach(6, future, WRONG)])), []);
-    assert_eq!(member.sequencer.commands_waiting(), 2);
-    commit(&mut member);
+    assert_eq!((slots, sequencer.commands_waiting()), (vec![2, 4], 1));
+    assert_eq!(propose(&mut sequencer, Millis(1), proposals(vec![attach(5, session, WRONG)])).len(), 1);
+    assert_eq!(sequencer.commands_waiting(), 1);
+    assert_eq!(propose(&mut sequencer, Millis(1), proposals(vec![attach(6, future, WRONG)])), []);
+    assert_eq!(sequencer.commands_waiting(), 2);
+    commit(&mut sequencer);
 
-    member.proposed(Millis(2), proposals(vec![Command { session, ..command(3, CommandKind::CloseSession) }]));
-    commit(&mut member);
-    assert_eq!(member.sequencer.machine().proof(session, &RIGHT), Proof::Wrong, "it has ended");
+    propose(&mut sequencer, Millis(2), proposals(vec![Command { session, ..command(3, CommandKind::CloseSession) }]));
+    commit(&mut sequencer);
+    assert_eq!(sequencer.machine().proof(session, &RIGHT), Proof::Wrong, "it has ended");
 }
 
 fn server() -> Server {
@@ -130,7 +135,7 @@ fn greeting(session: i64, password: [u8; 16]) -> Vec<u8> {
 /// The refused one is answered out of turn; what was proposed before and behind it comes back in turn.
 #[test]
 fn a_refused_connection_ends_and_its_neighbours_do_not() {
-    let (mut member, mut server) = (leader(), server());
+    let (mut sequencer, mut server) = (leader(), server());
     let mut connect = |session: i64, password| {
         let conn = server.accept();
         server.send(conn, &greeting(session, password));
@@ -139,38 +144,38 @@ fn a_refused_connection_ends_and_its_neighbours_do_not() {
     let (first, wrong) = (connect(0, RIGHT), connect(1 << 56, WRONG));
     let (gone, last) = (connect(1 << 56, WRONG), connect(0, RIGHT));
     server.hang_up(gone);
-    let refused = member.proposed(Millis(1), server.take().expect("four connect requests"));
+    let refused = propose(&mut sequencer, Millis(1), server.take().expect("four connect requests"));
     assert_eq!(refused, [wrong, gone]);
     server.event(ShardMessage::Refused(refused));
     let refusal = server.shard.unsent(wrong).to_vec();
     assert!(refusal.len() > 16 && refusal[8..20] == [0; 12], "session 0 with timeout 0: {refusal:?}");
     server.sent(wrong, refusal.len());
     assert_eq!(server.out.closed, [(gone, Close::HungUp), (wrong, Close::SessionRefused)]);
-    commit(&mut member).into_iter().for_each(|batch| server.apply(batch));
+    commit(&mut sequencer).into_iter().for_each(|batch| server.apply(batch));
     assert!(
         !server.shard.unsent(first).is_empty() && !server.shard.unsent(last).is_empty(),
         "both have their sessions"
     );
-    assert_eq!((member.sequencer.sessions_alive(), server.out.closed.len()), (2, 2));
+    assert_eq!((sequencer.sessions_alive(), server.out.closed.len()), (2, 2));
 }
 
 /// The owner's connection is another one, which a stranger's attempt does not disturb.
 #[test]
 fn the_owner_keeps_its_connection_when_a_stranger_attaches() {
-    let (mut member, mut server) = (leader(), server());
+    let (mut sequencer, mut server) = (leader(), server());
     let owner = server.accept();
     server.send(owner, &greeting(0, [0; 16]));
-    member.proposed(Millis(0), server.take().expect("a connect request"));
-    commit(&mut member).into_iter().for_each(|batch| server.apply(batch));
-    let (session, _) = member.sequencer.machine().sessions().iter().next().expect("one session");
+    propose(&mut sequencer, Millis(0), server.take().expect("a connect request"));
+    commit(&mut sequencer).into_iter().for_each(|batch| server.apply(batch));
+    let (session, _) = sequencer.sessions().iter().next().expect("one session");
     let session = *session;
     // In the log all the same, as from a follower that lags behind.
-    member.sequencer.enqueue(Millis(1), proposals(vec![attach(77, session, WRONG)]));
+    sequencer.enqueue(Millis(1), proposals(vec![attach(77, session, WRONG)]));
     let write = CommandKind::Op(WriteOp::Check { path: Text::from("/"), version: -1 });
-    member.sequencer.enqueue(Millis(1), proposals(vec![command(78, write)]));
-    let before = member.sequencer.machine().sessions().get(&session).cloned();
-    commit(&mut member).into_iter().for_each(|batch| server.apply(batch));
-    assert_eq!(member.sequencer.machine().sessions().get(&session).cloned(), before);
+    sequencer.enqueue(Millis(1), proposals(vec![command(78, write)]));
+    let before = sequencer.sessions().get(&session).cloned();
+    commit(&mut sequencer).into_iter().for_each(|batch| server.apply(batch));
+    assert_eq!(sequencer.sessions().get(&session).cloned(), before);
     assert_eq!((server.shard.connections(), server.out.closed.len()), (1, 0));
     assert!(server.shard.view().zxid() > Zxid(0));
 }

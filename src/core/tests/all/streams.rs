@@ -8,22 +8,24 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use corral_core::conn::Close;
-use corral_core::coordinator::{Coordinator, EnsembleConfig, Leadership, Sender};
 use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Micros, Millis, WallMillis, Zxid};
+use corral_core::forwarding::{EnsembleConfig, Leadership, Sender};
+use corral_core::ids::{ConnId, Micros, Millis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::peer::PeerMessage;
 use corral_core::reaper::ReapPolicy;
-use corral_core::sequencer::{Sequencer, SequencerConfig};
+use corral_core::sequencer::SequencerConfig;
 use corral_core::session::SessionTable;
 use corral_core::shard::{ClientEvent, Effects, NewClient, Shard, ShardConfig, ShardEvent, ShardMessage};
 use corral_core::view::View;
+use corral_types::{Machine as _, Term};
 use corral_wire::Reader;
 use corral_wire::frame::next_frame;
 use corral_wire::records::{ConnectRequest, ReplyHeader};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
+use crate::member::Member;
 use crate::one_shard::{self, framed};
 
 const SERVERS: usize = 3;
@@ -64,7 +66,7 @@ fn receive(shard: &mut Shard, conn: ConnId, bytes: &[u8]) {
 
 struct Server {
     at: usize,
-    member: Coordinator,
+    member: Member,
     shard: Shard,
     clients: Vec<Client>,
     /// To the shard, late.
@@ -121,7 +123,6 @@ fn server(at: usize) -> Server {
         ..SequencerConfig::default()
     };
     let view = View::empty(7);
-    let machine = StateMachine::new(view.clone(), SessionTable::default());
     let ensemble = EnsembleConfig { shards: 1, hold_ms: 400, lost_after_ms: 300 };
     let shard_config = ShardConfig {
         server: id,
@@ -134,7 +135,7 @@ fn server(at: usize) -> Server {
     };
     Server {
         at,
-        member: Coordinator::of_ensemble(Sequencer::new(config, machine, 0, 0), ensemble),
+        member: Member::new(config, ensemble),
         shard: Shard::new(shard_config, view, 0, Millis(0)),
         clients: (0..CLIENTS).map(|_| Client::default()).collect(),
         to_shard: VecDeque::new(),
@@ -204,7 +205,7 @@ impl World {
         let server = &mut self.servers[at];
         if server.known.0 != term {
             server.own.clear();
-            server.member.follow();
+            server.member.sequencer.follow();
         }
         server.known = (term, Some(leader));
         let leadership = match leader == at {
@@ -219,7 +220,7 @@ impl World {
         if at != self.leader {
             let server = &mut self.servers[at];
             server.own.clear();
-            server.member.follow();
+            server.member.sequencer.follow();
             server.member.set_leadership(Leadership::Follower { leader: None }, server.known.0);
             server.known.1 = None;
             self.settle(at);
@@ -230,7 +231,7 @@ impl World {
     fn settle(&mut self, at: usize) {
         let server = &mut self.servers[at];
         server.member.settle();
-        for batch in server.member.take_applied() {
+        for batch in server.member.take_batches() {
             server.to_shard.push_back(ShardMessage::Batch(Arc::new(batch)));
         }
         let notes = server.member.take_flow();
@@ -249,9 +250,9 @@ impl World {
     fn step(&mut self) {
         self.now += 1;
         for at in 0..SERVERS {
-            self.servers[at].member.set_time(Millis(self.now), WallMillis(1));
+            self.servers[at].member.set_time(Millis(self.now));
             if self.now.is_multiple_of(40) {
-                self.servers[at].member.tick(Millis(self.now), WallMillis(1));
+                self.servers[at].member.tick(Millis(self.now));
                 self.settle(at);
             }
         }
@@ -291,7 +292,7 @@ impl World {
         if link.up && now == 0 {
             link.up = false;
             link.flying.clear();
-            self.servers[at].member.peer_disconnected(id, link.number);
+            self.servers[at].member.forwarding.peer_disconnected(id, link.number);
             self.settle(at);
         } else if !link.up && now < 10 {
             (link.up, link.number) = (true, link.number + 1);
@@ -352,7 +353,7 @@ impl World {
         if server.known.0 != self.term || !server.member.sequencer.is_leading() {
             return;
         }
-        if let Some(payload) = server.member.propose() {
+        if let Some(payload) = server.member.sequencer.next_batch() {
             server.own.push_back(self.log.len());
             self.log.push(Entry { term: self.term, payload, by: self.leader });
         }
@@ -371,9 +372,9 @@ impl World {
         }
         assert!(!own || entry.by == at, "an entry of our own is ours");
         server.applied += 1;
-        server.member.commit(server.applied as u64, entry.term, &entry.payload, own).expect("a batch");
+        server.member.commit(server.applied as u64, entry.term, &entry.payload, own);
         if entry.by == usize::MAX && at == self.leader && entry.term == self.term {
-            server.member.lead(entry.term);
+            server.member.sequencer.lead(Term(entry.term));
         }
         self.settle(at);
     }

@@ -3,26 +3,28 @@
 use std::sync::Arc;
 
 use corral_consensus::{Index, Replica, Term};
+use corral_core::sequencer::Sequencer;
 use corral_core::shard::{self, ShardMessage};
 
+use super::ensemble::Ensemble;
 use crate::effect::{Effect, Garbage, Outbox};
 use crate::event::Now;
-use crate::machine::Replicated;
-use crate::peers::Peers;
 use crate::snapshot::Arrived;
 
 /// Replaces the state. `report` informs the replica.
-pub(super) fn install<M: Replicated>(
+pub(super) fn install(
     now: Now,
     arrived: Arrived,
-    peers: &mut Peers,
-    replica: &mut Replica<M>,
+    ensemble: &mut Ensemble,
+    (replica, sequencer): (&mut Replica, &mut Sequencer),
     out: &mut Outbox,
-    report: impl FnOnce(&mut Replica<M>),
+    report: impl FnOnce(&mut Replica),
 ) {
+    let Ensemble { peers, forwarding, .. } = ensemble;
     let Arrived { loaded, state } = arrived;
     let (view, alive) = (state.view().clone(), state.sessions().len() as u64);
-    let (former, frozen) = replica.machine_mut().installed(state, loaded.index, loaded.term);
+    let (former, frozen) = sequencer.install(state, loaded.index, loaded.term);
+    forwarding.installed(sequencer, loaded.index, loaded.term);
     out.push(Effect::Drop(Garbage::Core(shard::Garbage::State(Box::new(former)))));
     out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(Box::new(frozen)))));
     report(replica);

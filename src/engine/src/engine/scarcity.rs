@@ -4,10 +4,10 @@
 //! way. A leader that has tried all others refuses writes that add data. It tries them again after a while.
 
 use corral_consensus::{Micros, NodeId, Replica};
+use corral_core::sequencer::Sequencer;
 use corral_core::shard::ShardMessage;
 
 use crate::effect::Outbox;
-use crate::machine::Replicated;
 
 /// Time after which a server may be tried again.
 const TRY_AGAIN: Micros = Micros(60_000_000);
@@ -32,9 +32,8 @@ impl Scarcity {
     }
 
     /// One tick: transfers leadership, or decides whether writes that add data are refused.
-    pub(super) fn tick<M: Replicated>(&mut self, now: Micros, replica: &mut Replica<M>, out: &mut Outbox) {
+    pub(super) fn tick(&mut self, now: Micros, replica: &mut Replica, sequencer: &mut Sequencer, out: &mut Outbox) {
         let waits = self.present && (replica.raft().is_transferring() || self.transfer(now, replica));
-        let sequencer = &mut replica.machine_mut().sequencer;
         sequencer.refuse_growth(self.present && !waits);
         let refuses = sequencer.refuses_growth();
         if refuses != self.refused {
@@ -52,7 +51,7 @@ impl Scarcity {
     }
 
     /// Whether a transfer to another server begins.
-    fn transfer<M: Replicated>(&mut self, now: Micros, replica: &mut Replica<M>) -> bool {
+    fn transfer(&mut self, now: Micros, replica: &mut Replica) -> bool {
         if now.since(self.since) >= TRY_AGAIN {
             self.tried.clear();
         }

@@ -6,7 +6,7 @@
 use corral_consensus::{Backlog, Micros};
 use corral_core::change::AppliedBatch;
 
-/// What a transaction takes on its way to the shards, in bytes, beside its bytes in the log.
+/// Bytes that a transaction takes on its way to the shards, beside its bytes in the log.
 const TXN_BYTES: u64 = 512;
 
 /// Batches that the slowest shard has not applied.

@@ -9,7 +9,6 @@ use corral_core::shard::ShardMessage;
 use super::context::Context;
 use super::snapshots::Snapshots;
 use crate::effect::{Effect, Ended, ToLog};
-use crate::machine::Replicated;
 
 /// How long a stopping leader waits until another server leads.
 const HAND_OVER_MAX: Micros = Micros(1_000_000);
@@ -46,7 +45,7 @@ impl Shutdown {
     }
 
     /// Begins to stop. Nothing happens if that has begun before.
-    pub(super) fn begin<M: Replicated>(&mut self, shards: usize, context: &mut Context<'_, M>) {
+    pub(super) fn begin(&mut self, shards: usize, context: &mut Context<'_>) {
         if self.has_begun() {
             return;
         }
@@ -73,7 +72,7 @@ impl Shutdown {
 
     /// Does what can be done now, at the end of each turn. True: another turn is wanted at once, because messages are to
     /// be sent.
-    pub(super) fn advance<M: Replicated>(&mut self, snapshots: &mut Snapshots, context: &mut Context<'_, M>) -> bool {
+    pub(super) fn advance(&mut self, snapshots: &mut Snapshots, context: &mut Context<'_>) -> bool {
         let now = context.now.micros;
         if self.stage == Stage::Draining(0) {
             self.stage = Stage::HandingOver(now.plus(HAND_OVER_MAX));
@@ -99,8 +98,8 @@ impl Shutdown {
     }
 }
 
-fn write_last_snapshot<M: Replicated>(begun: bool, snapshots: &mut Snapshots, context: &mut Context<'_, M>) -> Stage {
-    let is_writing = |context: &Context<'_, M>| context.replica.machine().sequencer.snapshot_running();
+fn write_last_snapshot(begun: bool, snapshots: &mut Snapshots, context: &mut Context<'_>) -> Stage {
+    let is_writing = |context: &Context<'_>| context.sequencer.snapshot_running();
     let begins = !begun && !is_writing(context);
     if begins {
         let log_is_damaged = snapshots.is_log_damaged();
@@ -110,17 +109,16 @@ fn write_last_snapshot<M: Replicated>(begun: bool, snapshots: &mut Snapshots, co
     if is_over || snapshots.is_to_retry() { Stage::Done } else { Stage::LastSnapshot { begun: begun || begins } }
 }
 
-/// A stopping leader transfers leadership first: when its own clients have their answers, the others forward nothing
-/// more, and what they forwarded is in the log. True when it leads no more, or waiting is of no use. `has_sent`: there
-/// are messages to send.
-fn has_handed_over<M: Replicated>(context: &mut Context<'_, M>, has_sent: &mut bool) -> bool {
-    let leads = context.is_in_ensemble() && context.replica.raft().role() == Role::Leader;
-    if !leads {
-        return true;
-    }
-    let Some(successor) = context.replica.raft().followers().successor() else { return true };
-    *has_sent = context.replica.machine_mut().pause();
-    if context.replica.machine().is_paused() && !context.replica.raft().is_transferring() {
+/// A stopping leader transfers leadership first. It waits until its own clients have their answers and the others
+/// forward nothing more. True when it leads no more, or waiting is of no use. `has_sent`: there are messages to send.
+fn has_handed_over(context: &mut Context<'_>, has_sent: &mut bool) -> bool {
+    let raft = context.replica.raft();
+    let Some(forwarding) = context.forwarding.as_mut().filter(|_| raft.role() == Role::Leader) else { return true };
+    let Some(successor) = raft.followers().successor() else { return true };
+    let now = context.now.millis();
+    *has_sent = forwarding.ask_for_pause(now);
+    let is_paused = forwarding.is_silent(now) && context.sequencer.commands_waiting() == 0;
+    if is_paused && !raft.is_transferring() {
         tracing::info!(to = successor.0, "transferring leadership");
         if context.replica.transfer(successor).is_err() {
             return true;

@@ -1,7 +1,7 @@
 //! The snapshots of this server's own state, and the snapshot of another server that replaces it.
 //!
-//! The state is frozen and handed to the driver to be written. Then the log is trimmed up to what the kept snapshots
-//! hold.
+//! The state is frozen and handed to the driver to be written. Then the log is trimmed as far as the kept snapshots
+//! allow.
 //!
 //! Invariants:
 //! - One snapshot is in progress at a time. The driver reports the end of each, in the order of the requests.
@@ -14,12 +14,10 @@ use corral_consensus::{Index, Micros};
 use corral_core::ids::Zxid;
 use corral_core::sequencer::Sequencer;
 use corral_core::shard::ShardMessage;
-use corral_members::Extra;
 
 use super::context::Context;
 use crate::effect::{Effect, Outbox, ToLog};
-use crate::extra;
-use crate::machine::Replicated;
+use crate::extra::{self, Extra};
 
 /// A snapshot that could not be written is retried after this time, and after twice the time for each further failure.
 const RETRY_AFTER: Micros = Micros(10_000_000);
@@ -28,7 +26,7 @@ const RETRY_DOUBLINGS_MAX: u32 = 3;
 
 /// Whether a snapshot that is requested would differ from the last one. Of the empty state there may be none yet.
 pub(super) fn differs_from_last(sequencer: &Sequencer) -> bool {
-    sequencer.has_changes() || sequencer.machine().view().zxid() == Zxid(0)
+    sequencer.has_changes() || sequencer.view().zxid() == Zxid(0)
 }
 
 /// Snapshots in progress, and the part of the log that they make superfluous.
@@ -70,7 +68,7 @@ impl Snapshots {
         }
     }
 
-    /// A write is in progress whose state was replaced by one install.
+    /// A write is in progress, and an install has replaced its state.
     #[cfg(test)]
     pub(super) fn replaced_during_write() -> Snapshots {
         let mut snapshots = Snapshots::new(true);
@@ -81,13 +79,9 @@ impl Snapshots {
 
     /// Freezes the state and requests that it is written, if `wanted`. Every batch so far has been sent to the shards,
     /// because this is called between turns.
-    pub(super) fn write_if<M: Replicated>(
-        &mut self,
-        context: &mut Context<'_, M>,
-        wanted: impl FnOnce(&Sequencer) -> bool,
-    ) {
+    pub(super) fn write_if(&mut self, context: &mut Context<'_>, wanted: impl FnOnce(&Sequencer) -> bool) {
         let Some(members) = self.members_to_keep(context) else { return };
-        let sequencer = &mut context.replica.machine_mut().sequencer;
+        let sequencer = &mut *context.sequencer;
         if sequencer.snapshot_running() || !wanted(sequencer) {
             return;
         }
@@ -98,20 +92,20 @@ impl Snapshots {
         context.out.push(Effect::WriteSnapshot(Box::new(frozen)));
     }
 
-    /// What a snapshot keeps of the ensemble. `None` while no snapshot is written: another server's snapshot replaces
-    /// everything, the state is corrupt, or there is no state yet.
-    fn members_to_keep<M: Replicated>(&self, context: &Context<'_, M>) -> Option<Vec<u8>> {
+    /// The members, for a snapshot. `None` while no snapshot is written: another server's snapshot replaces everything,
+    /// the state is corrupt, or there is no state yet.
+    fn members_to_keep(&self, context: &Context<'_>) -> Option<Vec<u8>> {
         let Some(generation) = context.generation else { return Some(Vec::new()) };
         let replica = &*context.replica;
         let is_replaced = self.installing.is_some() || replica.is_state_corrupt() || replica.raft().is_restoring();
-        let has_none = is_replaced || replica.machine().sequencer.index() == 0;
-        (!has_none).then(|| extra::encode(&Extra::of(replica), generation))
+        let has_none = is_replaced || context.sequencer.index() == 0;
+        (!has_none).then(|| extra::encode(&Extra::of(replica.raft(), context.sequencer.machine()), generation))
     }
 
     // ----- the end of a write -----
 
     /// The snapshot that ends at `index` was written. Whether it counts: its state was not replaced meanwhile.
-    pub(super) fn written<M: Replicated>(&mut self, index: u64, context: &Context<'_, M>) -> bool {
+    pub(super) fn written(&mut self, index: u64, context: &Context<'_>) -> bool {
         if !self.writes.end() {
             return false;
         }
@@ -126,11 +120,11 @@ impl Snapshots {
 
     /// Trims the log behind a snapshot that counts and ends at `index`. `log_from`: the first entry that another kept
     /// snapshot needs.
-    pub(super) fn trim_log<M: Replicated>(&mut self, index: u64, log_from: u64, context: &mut Context<'_, M>) {
+    pub(super) fn trim_log(&mut self, index: u64, log_from: u64, context: &mut Context<'_>) {
         let drops_log = self.damaged_to.take_if(|upto| Index(index) >= *upto).is_some();
         self.log_from = log_from;
-        let needed = context.replica.raft().log_needed_from().0;
-        let entries = context.replica.raft().followers().log_entries_kept();
+        let raft = context.replica.raft();
+        let (needed, entries) = (raft.log_needed_from().0, raft.followers().log_entries_kept());
         if entries > 0 {
             tracing::info!(entries, "log entries are kept for a server that receives an older snapshot");
         }
@@ -139,7 +133,7 @@ impl Snapshots {
     }
 
     /// If the log has no space, entries that are kept for followers alone are given up.
-    pub(super) fn give_up_log_if<M: Replicated>(&self, full: bool, context: &mut Context<'_, M>) {
+    pub(super) fn give_up_log_if(&self, full: bool, context: &mut Context<'_>) {
         if full && context.replica.give_up_log() {
             tracing::warn!(
                 "the log has no space: entries that followers need behind a snapshot are given up, and those followers receive \
@@ -174,11 +168,11 @@ impl Snapshots {
     }
 
     /// One tick: retries a snapshot that failed.
-    pub(super) fn tick<M: Replicated>(&mut self, context: &mut Context<'_, M>) {
+    pub(super) fn tick(&mut self, context: &mut Context<'_>) {
         let now = context.now.micros;
         if !context.replica.is_state_corrupt()
             && let Some(Retry { index, .. }) = self.retry.take_if(|retry| now >= retry.at)
-            && let Some(again) = context.replica.machine().sequencer.frozen_again(index)
+            && let Some(again) = context.sequencer.frozen_again(index)
         {
             self.writes.begin();
             context.out.push(Effect::WriteSnapshot(Box::new(again)));
@@ -211,7 +205,7 @@ impl Snapshots {
         self.writes.void();
         self.installed = index.0;
         self.installs += 1;
-        // What was to be written again was of the state that is replaced.
+        // The write that waits for its retry is of the replaced state.
         (self.retry, self.failures) = (None, 0);
     }
 
@@ -227,9 +221,9 @@ impl Snapshots {
         self.damaged_to.is_some()
     }
 
-    /// The log is damaged. What it holds is in the state, or will be: behind a snapshot of that state the log before is
-    /// not needed. Followers are sent entries from memory, or the snapshot.
-    pub(super) fn log_damaged<M: Replicated>(&mut self, what: &str, context: &mut Context<'_, M>) {
+    /// The log is damaged. All its entries are in the state, or will be. Behind a snapshot of that state the log before
+    /// is not needed. Followers are sent entries from memory, or the snapshot.
+    pub(super) fn log_damaged(&mut self, what: &str, context: &mut Context<'_>) {
         tracing::error!(
             "{what}; the state in memory is whole: a snapshot of it takes the place of the log; look at the disk"
         );
@@ -238,12 +232,12 @@ impl Snapshots {
         self.replace_damaged_log(context);
     }
 
-    /// Begins a snapshot that holds all of the damaged log, as soon as that is possible: after the one in progress, which
-    /// was begun before the damage was found, and not before the end of the log is applied.
-    pub(super) fn replace_damaged_log<M: Replicated>(&mut self, context: &mut Context<'_, M>) {
+    /// Begins a snapshot that holds all of the damaged log, as soon as that is possible. A snapshot in progress was
+    /// begun before the damage was found, and must end first. The log must be applied to its end.
+    pub(super) fn replace_damaged_log(&mut self, context: &mut Context<'_>) {
         let last = context.replica.raft().last_index();
         let Some(upto) = &mut self.damaged_to else { return };
-        // What was truncated since is in no snapshot.
+        // Entries that were truncated since are in no snapshot.
         *upto = last.min(*upto);
         let upto = upto.0;
         self.write_if(context, |sequencer| sequencer.index() >= upto);

@@ -1,4 +1,4 @@
-//! A server whose state is corrupt: it stops serving at once, and takes the whole state from another server.
+//! A server with a corrupt state stops serving at once, and takes the whole state from another server.
 //!
 //! The snapshot writer, the scrubber, or a digest that differs reports [`Event::StateCorrupt`]. The log is not affected:
 //! the server goes on voting, storing and acknowledging. A leader transfers leadership first. The server asks the leader
@@ -8,13 +8,12 @@
 //! [`Event::StateCorrupt`]: crate::Event::StateCorrupt
 
 use corral_consensus::{Index, Role};
-use corral_core::coordinator::Divergence;
+use corral_core::forwarding::Divergence;
 use corral_core::ids::Millis;
 
 use super::context::Context;
 use crate::effect::{Effect, Ended, Outbox};
 use crate::event::{CorruptState, Finding};
-use crate::machine::Replicated;
 use crate::outgoing::send_raft;
 
 /// A difference that lasts for so long is reported, once.
@@ -22,7 +21,7 @@ const UNDECIDED_MS: u64 = 10_000;
 /// A server that leads with a corrupt state is stuck if no successor makes progress for this time, in milliseconds.
 const STUCK_MS: u64 = 10_000;
 
-/// Whether the state is corrupt, and what was reported of digests that differ.
+/// Whether the state is corrupt, and the differences of digests that were reported.
 #[derive(Default)]
 pub(super) struct StateRepair {
     /// Present while the state is corrupt.
@@ -46,7 +45,7 @@ struct Repair {
 
 impl StateRepair {
     /// Stops serving, and begins the repair. True if it has begun with this call; the caller informs the shards then.
-    pub(super) fn begin<M: Replicated>(&mut self, found: &CorruptState, context: &mut Context<'_, M>) -> bool {
+    pub(super) fn begin(&mut self, found: &CorruptState, context: &mut Context<'_>) -> bool {
         let raft = context.replica.raft();
         let has_others = raft.membership().voters.iter().any(|id| *id != raft.id());
         if !context.is_in_ensemble() || !has_others {
@@ -68,7 +67,9 @@ impl StateRepair {
             found.what
         );
         show(Some(found), context.out);
-        context.replica.machine_mut().distrust();
+        if let Some(forwarding) = &mut context.forwarding {
+            forwarding.distrust();
+        }
         let now = context.now.millis();
         let start_helps = found.finding == Finding::DamagedSnapshot;
         self.repair = Some(Repair { since: now, leads: None, is_stuck_logged: false, start_helps });
@@ -77,7 +78,7 @@ impl StateRepair {
 
     /// One tick: requests a snapshot. While one of the corrupt state is being written (`is_writing`) none is requested: both
     /// files may have the same name.
-    pub(super) fn request_state<M: Replicated>(&mut self, is_writing: bool, context: &mut Context<'_, M>) {
+    pub(super) fn request_state(&mut self, is_writing: bool, context: &mut Context<'_>) {
         let now = context.now.millis();
         let Some(repair) = &mut self.repair else { return };
         if !is_writing {
@@ -109,13 +110,12 @@ impl StateRepair {
 
     /// Compares the digests of the tree with those of the other servers, and logs a difference that lasts. Gives what is
     /// corrupt if a majority has another digest than this server.
-    pub(super) fn compare_digests<M: Replicated>(&mut self, context: &mut Context<'_, M>) -> Option<CorruptState> {
+    pub(super) fn compare_digests(&mut self, context: &mut Context<'_>) -> Option<CorruptState> {
         let now = context.now.millis();
         let voters = &context.replica.raft().membership().voters;
         let voters: Vec<u8> = voters.iter().filter_map(|id| u8::try_from(id.0).ok()).collect();
-        let member = context.replica.machine_mut();
-        let found = member.divergence(&voters);
-        let differs = member.differs();
+        let forwarding = context.forwarding.as_mut()?;
+        let (found, differs) = (forwarding.divergence(&voters), forwarding.differs());
         let Some(Divergence { index, own, others, peer, outvoted, confirmed, with_own, with_other }) = found else {
             self.report_at = None;
             // The entries of the other server may be too old or too new to compare.
@@ -154,10 +154,10 @@ impl StateRepair {
     }
 
     /// The state is intact: another server's snapshot replaced it, and the log is applied from there.
-    pub(super) fn end<M: Replicated>(&mut self, context: &mut Context<'_, M>) {
-        if context.is_in_ensemble() {
+    pub(super) fn end(&mut self, context: &mut Context<'_>) {
+        if let Some(forwarding) = &mut context.forwarding {
             show(None, context.out);
-            context.replica.machine_mut().trust();
+            forwarding.trust();
         }
         let Some(Repair { since, .. }) = self.repair.take() else { return };
         let took_ms = context.now.millis().since(since);

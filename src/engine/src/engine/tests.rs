@@ -1,9 +1,9 @@
-//! What an engine makes of events that no driver of the simulator gives it.
+//! Events that no driver of the simulator reports.
 
 use bytes::Bytes;
-use corral_consensus::{Config, Entry, EntryKind, HardState, Membership, RaftNode, Restored};
-use corral_core::coordinator::{Coordinator, EnsembleConfig};
+use corral_consensus::{Config, Entry, EntryKind, HardState, Membership, NodeId, Restored};
 use corral_core::evaluate::{StateMachine, features};
+use corral_core::forwarding::{EnsembleConfig, Forwarding};
 use corral_core::ids::WallMillis;
 use corral_core::sequencer::SequencerConfig;
 use corral_core::session::SessionTable;
@@ -34,9 +34,9 @@ const NOW: Now = Now { micros: Micros(1_000_000), wall: WallMillis(1) };
 fn engine() -> Engine {
     let config = SequencerConfig { tick_ms: 100, ..SequencerConfig::default() };
     let machine = StateMachine::new(View::empty(7), SessionTable::default());
-    let sequencer = Sequencer::new(config, machine, 0, 0);
+    let mut machine = Sequencer::new(config, machine, 0, 0);
     let config = EnsembleConfig { shards: 1, hold_ms: 1000, lost_after_ms: 1000 };
-    let machine = ReplicatedCoordinator(Coordinator::of_ensemble(sequencer, config));
+    let forwarding = Some(Forwarding::new(config, &mut machine));
     let voters = Membership::simple(&[1, 2, 3].map(NodeId), &[]);
     let config = Config {
         id: NodeId(1),
@@ -66,7 +66,7 @@ fn engine() -> Engine {
     };
     let newest = Some(Offered { index: 9, zxid: 9, bytes: Arc::new(Content) });
     let settings = Settings { shards: 1, newest, ensemble: Some(ensemble) };
-    let mut engine = Engine::new(Replica::new(raft, machine, Index(0)), settings);
+    let mut engine = Engine::new(Member { replica: Replica::new(raft, Index(0)), machine, forwarding }, settings);
     engine.begin(NOW);
     engine.handle(NOW, Event::Peer(NodeId(2), PeerEvent::Accepted { stream: 1, incarnation: 5 }));
     turn(&mut engine);
@@ -158,7 +158,7 @@ fn commands_are_judged_before_the_log_once_all_members_know_it() {
     let mut engine = engine();
     let admits = |engine: &mut Engine| {
         turn(engine);
-        engine.replica().machine().sequencer.admits()
+        engine.sequencer().admits()
     };
     let accepted = |peer, stream| Event::Peer(NodeId(peer), PeerEvent::Accepted { stream, incarnation: 5 });
     let knows = |peer, stream, features| {

@@ -44,7 +44,7 @@ pub(super) fn sequencer(features: u32, batch_bytes_max: usize, machine: StateMac
         ..SequencerConfig::default()
     };
     let mut sequencer = Sequencer::new(config, machine, 0, 0);
-    sequencer.lead(Millis(0), 1);
+    sequencer.begin_leadership(Millis(0), 1);
     sequencer
 }
 

@@ -346,14 +346,14 @@ impl World {
 
     fn commit(&mut self) -> Result<bool, Violation> {
         let mut some = false;
-        while let Some(batch) = self.sequencer.next_batch(actors::wall(self.now)) {
+        while let Some(batch) = self.sequencer.take_batch(actors::wall(self.now)) {
             some = true;
             let payload = batch.encode();
             if !self.setup.decoded {
                 self.sequencer.proposed(batch);
             }
             self.index += 1;
-            let applied = self.sequencer.commit(self.now, self.index, 1, &payload, !self.setup.decoded);
+            let applied = self.sequencer.apply_entry(self.now, self.index, 1, &payload, !self.setup.decoded);
             let applied = applied.map_err(|_| Violation::of("log", "an entry of our own is no batch"))?;
             self.tell(&ShardMessage::Batch(Arc::new(applied)));
         }
@@ -475,8 +475,8 @@ impl World {
             self.pass(60_000)?;
             self.settle()?;
         }
-        let left = self.sequencer.machine().sessions().len();
-        let ephemerals = self.sequencer.machine().view().ephemerals_count();
+        let left = self.sequencer.sessions().len();
+        let ephemerals = self.sequencer.view().ephemerals_count();
         require(left == 0 && ephemerals == 0, "stop", || format!("{left} sessions and {ephemerals} ephemerals stay"))?;
         self.views_are_equal()
     }

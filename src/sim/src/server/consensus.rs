@@ -115,7 +115,7 @@ impl World {
     /// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
     fn dues(&self, sessions: &[SessionId]) -> Vec<(SessionId, Option<Millis>)> {
         let Some(server) = &self.nodes[self.at].server else { return Vec::new() };
-        let sequencer = &server.engine.replica().machine().sequencer;
+        let sequencer = server.engine.sequencer();
         sessions.iter().map(|session| (*session, sequencer.session_due(*session))).collect()
     }
 

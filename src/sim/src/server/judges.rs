@@ -17,7 +17,7 @@ impl World {
     /// Who elected this server, if it leads and nobody knows that yet; before anything is applied that changes it.
     pub(super) fn electors(&mut self) -> Result<Option<Membership>, Violation> {
         let (at, Some(server)) = (self.at, &self.nodes[self.at].server) else { return Ok(None) };
-        let raft = server.engine.replica().raft();
+        let raft = server.engine.raft();
         let has_won = raft.role() == Role::Leader && self.check.is_without_leader(raft.term().0);
         let electors = has_won.then(|| raft.membership());
         if let Some(known) = electors.as_ref().filter(|_| self.options.ensemble.is_some()) {
@@ -30,7 +30,7 @@ impl World {
     pub(super) fn judge_turn(&mut self, electors: Option<Membership>) -> Checked {
         let (at, time) = (self.at, self.time());
         let Some(server) = &mut self.nodes[at].server else { return Ok(()) };
-        let raft = server.engine.replica().raft();
+        let raft = server.engine.raft();
         let (term, leads) = (raft.term().0, raft.role() == Role::Leader);
         if leads && self.options.ensemble.is_some() && self.check.is_without_leader(term) {
             let electors = electors.unwrap_or_else(|| raft.membership());
@@ -46,7 +46,7 @@ impl World {
         let (at, time) = (self.at, self.time());
         let Some(server) = &mut self.nodes[at].server else { return };
         let replica = server.engine.replica();
-        let (leads, distrusts) = (replica.machine().sequencer.is_leading(), replica.is_state_corrupt());
+        let (leads, distrusts) = (server.engine.sequencer().is_leading(), replica.is_state_corrupt());
         let term = replica.raft().term().0;
         let led = std::mem::replace(&mut server.led, leads);
         if !std::mem::replace(&mut server.distrusts, distrusts) && distrusts {
@@ -99,7 +99,7 @@ impl World {
 
     /// Whether this server leads, and nobody leads a later term.
     pub(super) fn is_newest_leader(&self) -> bool {
-        let raft = |server: &Server| (server.engine.replica().raft().term(), server.engine.replica().raft().role());
+        let raft = |server: &Server| (server.engine.raft().term(), server.engine.raft().role());
         let all = self.nodes.iter().filter_map(|node| node.server.as_deref()).map(raft);
         let newest = all.filter(|(_, role)| *role == Role::Leader).map(|(term, _)| term).max();
         self.nodes[self.at].server.as_deref().map(|server| raft(server).0) == newest

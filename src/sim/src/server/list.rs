@@ -125,7 +125,7 @@ impl World {
             return true;
         }
         let Some(server) = self.nodes[at].server.as_ref().filter(|server| server.flows) else { return false };
-        let raft = server.engine.replica().raft();
+        let raft = server.engine.raft();
         let leader = raft.leader().map(|leader| usize::try_from(leader.0 - 1).expect("few servers"));
         leader.is_some_and(|leader| leader == at || self.is_listed(at) && self.is_linked_with(leader))
     }

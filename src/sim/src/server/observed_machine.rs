@@ -1,16 +1,12 @@
 //! The machine that Raft replicates, with what the checkers want to see of it kept, and with the bugs that are planted
 //! in it.
 
-use std::ops::{Deref, DerefMut};
-
-use bytes::Bytes;
 use corral_consensus::{Index, Machine, NodeId, Term};
 use corral_core::change::SessionChange;
 use corral_core::command::{Batch, Command, CommandKind};
-use corral_core::coordinator::Coordinator;
 use corral_core::evaluate::features;
 use corral_core::ids::SessionId;
-use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Ticked};
+use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Sequencer, Ticked};
 use corral_engine::Replicated;
 
 use crate::options::Bug;
@@ -31,7 +27,7 @@ pub(crate) struct CommittedEntry {
 }
 
 pub(crate) struct ObservedMachine {
-    member: Coordinator,
+    sequencer: Sequencer,
     bug: Option<Bug>,
     /// With [`Bug::Diverge`]: some entries are applied with another time.
     diverges: bool,
@@ -50,6 +46,14 @@ pub(crate) struct Seen {
 }
 
 impl Replicated for ObservedMachine {
+    fn sequencer(&self) -> &Sequencer {
+        &self.sequencer
+    }
+
+    fn sequencer_mut(&mut self) -> &mut Sequencer {
+        &mut self.sequencer
+    }
+
     fn observe_tick(&mut self, ticked: &Ticked) {
         self.ticked.expired.extend(&ticked.expired);
         self.ticked.reaped.extend(ticked.reaped.iter().map(|chosen| (chosen.path.to_string(), chosen.mzxid.0)));
@@ -83,9 +87,9 @@ impl Replicated for ObservedMachine {
 }
 
 impl ObservedMachine {
-    pub(crate) fn new(member: Coordinator, bug: Option<Bug>, server: u8) -> ObservedMachine {
+    pub(crate) fn new(sequencer: Sequencer, bug: Option<Bug>, server: u8) -> ObservedMachine {
         let diverges = server == 2 && bug == Some(Bug::Diverge);
-        ObservedMachine { member, bug, diverges, committed: Vec::new(), ticked: Seen::default() }
+        ObservedMachine { sequencer, bug, diverges, committed: Vec::new(), ticked: Seen::default() }
     }
 
     /// The entry as this server applies it. A leader compares its own with what it proposed, so that those stay.
@@ -110,69 +114,49 @@ fn has_refused(batch: &Batch) -> bool {
     batch.commands.iter().any(|command| matches!(command.kind, CommandKind::Refused(_)))
 }
 
-impl Deref for ObservedMachine {
-    type Target = Coordinator;
-
-    fn deref(&self) -> &Coordinator {
-        &self.member
-    }
-}
-
-impl DerefMut for ObservedMachine {
-    fn deref_mut(&mut self) -> &mut Coordinator {
-        &mut self.member
-    }
-}
-
 impl Machine for ObservedMachine {
     type Fault = NotABatch;
 
     fn commands_queued(&self) -> usize {
-        self.sequencer.commands_waiting()
+        self.sequencer.commands_queued()
     }
 
-    fn next_batch(&mut self) -> Option<Bytes> {
-        self.member.propose().map(Bytes::from)
+    fn next_batch(&mut self) -> Option<Vec<u8>> {
+        self.sequencer.next_batch()
     }
 
     fn servers_waiting(&self) -> Vec<NodeId> {
-        self.elsewhere().iter().map(|server| NodeId(u64::from(*server))).collect()
+        self.sequencer.servers_waiting()
     }
 
     fn prepare(&mut self, index: Index, term: Term, payload: &[u8]) -> Result<(), NotABatch> {
-        self.sequencer.prepare(index.0, term.0, payload)
+        self.sequencer.prepare(index, term, payload)
     }
 
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
-        // Nobody is shown what recovery applies; the checkers are.
-        let shows = std::mem::replace(&mut self.member.shows, true);
-        let before = self.member.applied().len();
+        let before = self.sequencer.applied().len();
         let applied = self.applied_as(index, payload, own);
-        self.member.commit(index.0, term.0, &applied, own)?;
-        let txns = self.member.applied()[before..].iter().flat_map(|batch| &batch.txns);
-        let begun = txns.filter_map(|txn| match txn.session {
+        self.sequencer.commit(index, term, &applied, own)?;
+        let entries = &self.sequencer.applied()[before..];
+        let begun = entries.iter().flat_map(|entry| &entry.batch.txns).filter_map(|txn| match txn.session {
             Some(SessionChange::Created(id)) => Some(id.0),
             _ => None,
         });
-        let (begun, digest) = (begun.collect(), self.sequencer.machine().view().tree_digest());
+        let (begun, digest) = (begun.collect(), self.sequencer.view().tree_digest());
         let (index, term) = (index.0, term.0);
-        self.member.shows = shows;
-        if !shows {
-            drop(self.member.take_applied());
-        }
         self.committed.push(CommittedEntry { index, term, payload: payload.to_vec(), digest, begun });
         Ok(())
     }
 
     fn work(&self) -> u64 {
-        self.sequencer.machine().units_spent()
+        self.sequencer.work()
     }
 
     fn lead(&mut self, term: Term) {
-        self.member.lead(term.0);
+        self.sequencer.lead(term);
     }
 
     fn follow(&mut self) {
-        self.member.follow();
+        self.sequencer.follow();
     }
 }

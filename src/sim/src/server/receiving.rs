@@ -60,7 +60,7 @@ impl World {
     pub(super) fn judge_members(&mut self) {
         let (Some(wanted), newest) = (self.listed(), self.is_newest_leader()) else { return };
         let Some(server) = &mut self.nodes[self.at].server else { return };
-        let (members, leads) = (server.engine.replica().raft().membership(), server.engine.replica().is_leading());
+        let (members, leads) = (server.engine.raft().membership(), server.engine.replica().is_leading());
         if server.members != members {
             server.members = members.clone();
             self.note(format_args!("server {}: members are {members:?}", self.at + 1));
@@ -70,7 +70,7 @@ impl World {
         let observes = wanted.learners.contains(&own) && members.learners.contains(&own);
         let belongs = members.voters.contains(&own) || observes;
         let server = self.nodes[emptied].server.as_ref();
-        let remembers = server.is_some_and(|server| !server.engine.replica().raft().is_uninitialised());
+        let remembers = server.is_some_and(|server| !server.engine.raft().is_uninitialised());
         let is_out = self.list_rests() && !self.is_listed(emptied);
         if belongs && remembers || is_out {
             self.note(format_args!("server {} is healed", emptied + 1));
@@ -82,7 +82,7 @@ impl World {
     /// Whether every server of the list runs and knows that all of them belong to the ensemble, and nobody else.
     pub(crate) fn all_vote(&self) -> bool {
         let Some(all) = self.listed() else { return true };
-        let knows = |server: &Server| server.engine.replica().raft().membership() == all;
+        let knows = |server: &Server| server.engine.raft().membership() == all;
         let mut listed = (0..self.nodes.len()).filter(|at| is_member(Some(&all), *at));
         listed.all(|at| self.nodes[at].server.as_deref().is_some_and(knows))
     }
@@ -91,7 +91,7 @@ impl World {
     /// than that no ensemble of three survives.
     pub(crate) fn may_empty(&self) -> bool {
         // A change of the members that is in some log and not in force: another may be about to leave.
-        let changes = |server: &Server| server.engine.replica().raft().holds_membership_change();
+        let changes = |server: &Server| server.engine.raft().holds_membership_change();
         let somebody_leaves = self.nodes.iter().filter_map(|node| node.server.as_deref()).any(changes);
         let rests = self.all_vote() && !somebody_leaves && self.list_rests();
         let few = self.listed().is_some_and(|listed| listed.voters.len() < 3);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, NodeId};
-use corral_core::coordinator::{EnsembleConfig, Founders};
 use corral_core::cost::COMMAND_MAX;
 use corral_core::evaluate::features;
+use corral_core::forwarding::{EnsembleConfig, Founders};
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
 use corral_core::snapshot::{AlignedBytes, Snapshot, SnapshotLayout};
@@ -81,7 +81,7 @@ impl World {
             raft: self.raft_config(incarnation, payload_bytes_max),
             is_state_corrupt: false,
         };
-        let machine = |member| ObservedMachine::new(member, self.options.bug, server);
+        let machine = |sequencer| ObservedMachine::new(sequencer, self.options.bug, server);
         let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
         let recovered = recovery::recover(plan, &mut opened, machine, &|| self.engine_time());
         let recovered = recovered.map_err(|fault| match fault {

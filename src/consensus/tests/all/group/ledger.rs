@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{Index, Machine, NodeId, Term};
 
@@ -56,14 +55,14 @@ impl Machine for Ledger {
         self.waiting.len()
     }
 
-    fn next_batch(&mut self) -> Option<Bytes> {
+    fn next_batch(&mut self) -> Option<Vec<u8>> {
         assert!(self.leads.is_some(), "only a leader is asked for a proposal");
         if self.waiting.front().is_some_and(|next| waits(*next)) && !self.proposed.is_empty() {
             return None;
         }
         let next = self.waiting.pop_front()?;
         self.proposed.push_back(next);
-        Some(Bytes::copy_from_slice(&next.to_be_bytes()))
+        Some(next.to_be_bytes().to_vec())
     }
 
     /// Every third number is somebody's at server 2.

@@ -161,7 +161,7 @@ impl Group {
     /// The process ends: every connection of it is reset, and those who hear of it know that it is gone.
     pub(crate) fn crash(&mut self, at: usize) {
         let Some(server) = self.servers[at].take() else { return };
-        self.count(server.replica.machine());
+        self.count(&server.ledger);
         server.crash(&mut self.disks[at], &mut self.random);
         for other in 0..self.servers.len() {
             self.break_link(at, other);
@@ -239,7 +239,7 @@ impl Group {
         self.run_until(limit, "whole again", |group| group.committed.len() > before && group.is_whole());
         for at in 0..self.servers.len() {
             if let Some(server) = self.servers[at].take() {
-                self.count(server.replica.machine());
+                self.count(&server.ledger);
             }
         }
         self.counts.committed += self.committed.len();
@@ -329,7 +329,7 @@ impl Group {
         let Some(server) = &mut self.servers[at] else { return };
         if server.replica.mark_state_corrupt() {
             self.counts.distrusted += 1;
-            server.replica.machine_mut().lines.fill(Line::default());
+            server.ledger.lines.fill(Line::default());
         }
     }
 
@@ -352,7 +352,7 @@ impl Group {
         let mut taken = false;
         if let Some(server) = &mut self.servers[to] {
             server.receive(snapshot);
-            if let Err(error) = server.replica.step(message.clone()) {
+            if let Err(error) = server.replica.step(&mut server.ledger, message.clone()) {
                 assert!(error.is_harmless() || self.strangers, "{error}: {message:?}");
             }
             taken = true;
@@ -425,7 +425,11 @@ impl Group {
             self.use_it(&mut server);
         }
         let (mut effects, before) = (Effects::default(), server.replica.applied());
-        while server.replica.turn(Micros(self.now), &mut effects).expect("the ledger takes everything") {}
+        while server
+            .replica
+            .turn(&mut server.ledger, Micros(self.now), &mut effects)
+            .expect("the ledger takes everything")
+        {}
         if let Some((from, upto)) = effects.log_wanted {
             let held = self.disks[at].entries.iter().filter(|entry| (from..=upto).contains(&entry.index));
             server.replica.log_read(held.take(READ_MAX).cloned().collect());
@@ -457,7 +461,7 @@ impl Group {
     fn use_it(&mut self, server: &mut Server) {
         if server.replica.is_leading() && self.chance(200) {
             self.next_number += 1;
-            server.replica.machine_mut().waiting.push_back(self.next_number);
+            server.ledger.waiting.push_back(self.next_number);
         }
         if self.chance(30) {
             self.next_number += 1;
@@ -502,7 +506,7 @@ impl Group {
         self.next_number += 1;
         let at = self.leader().expect("somebody leads");
         let server = self.servers[at].as_mut().expect("it leads");
-        server.replica.machine_mut().waiting.push_back(self.next_number);
+        server.ledger.waiting.push_back(self.next_number);
         self.next_number
     }
 
@@ -513,12 +517,12 @@ impl Group {
         }
         for token in &effects.reads {
             let needs = self.reads.remove(token).expect("asked once");
-            let has = server.replica.machine().lines.len();
+            let has = server.ledger.lines.len();
             assert!(has >= needs, "a read sees {has} entries and misses {needs}");
             self.counts.reads += 1;
         }
         self.counts.installs += effects.installs.len();
-        let lines = &server.replica.machine().lines;
+        let lines = &server.ledger.lines;
         for (index, line) in lines.iter().enumerate().skip(server.checked) {
             self.check_applied(index, *line);
         }

@@ -68,7 +68,8 @@ struct Pending {
 }
 
 pub(crate) struct Server {
-    pub(crate) replica: Replica<Ledger>,
+    pub(crate) replica: Replica,
+    pub(crate) ledger: Ledger,
     /// Lines compared with the others' already.
     pub(crate) checked: usize,
     /// Came from the leader, whole.
@@ -95,8 +96,8 @@ impl Server {
         let raft = RaftNode::with_membership(config, membership, restored).expect("a disk is consistent");
         let ledger = Ledger::holding(disk.snapshot.lines.clone());
         let checked = ledger.lines.len();
-        let replica = Replica::new(raft, ledger, disk.snapshot.index);
-        Server { replica, checked, arrived: None, pending: VecDeque::new() }
+        let replica = Replica::new(raft, disk.snapshot.index);
+        Server { replica, ledger, checked, arrived: None, pending: VecDeque::new() }
     }
 
     /// Of the writes under way some made it to the disk, in order, the rest are lost.
@@ -112,11 +113,10 @@ impl Server {
             let write = self.pending.pop_front().expect("just seen");
             disk.write(&write);
             if write.append.must_sync && !write.told {
-                self.replica.persisted(Micros(now), write.append.number);
+                self.replica.persisted(&self.ledger, Micros(now), write.append.number);
             }
             if let Some(snapshot) = write.snapshot {
-                let ledger = self.replica.machine_mut();
-                ledger.lines.clone_from(&snapshot.lines);
+                self.ledger.lines.clone_from(&snapshot.lines);
                 self.checked = snapshot.lines.len();
                 self.replica.installed(snapshot.index);
                 if self.replica.applied() == snapshot.index {
@@ -140,7 +140,7 @@ impl Server {
             });
             let told = bug == Some(Bug::AckBeforeSync) && snapshot.is_none();
             if told {
-                self.replica.persisted(Micros(due), append.number);
+                self.replica.persisted(&self.ledger, Micros(due), append.number);
             }
             self.pending.push_back(Pending { due, append, snapshot, told });
         }
@@ -158,7 +158,7 @@ impl Server {
         let Some(least) = self.replica.awaits_state() else { return };
         let upto = self.replica.raft().applied_index();
         let Some(snapshot) = self.arrived.take_if(|arrived| (least..=upto).contains(&arrived.index)) else { return };
-        self.replica.machine_mut().lines.clone_from(&snapshot.lines);
+        self.ledger.lines.clone_from(&snapshot.lines);
         self.checked = snapshot.lines.len();
         let last = disk.last();
         self.replica.state_replaced(snapshot.index);
@@ -175,7 +175,7 @@ impl Server {
         if installing || self.replica.is_state_corrupt() || index <= disk.snapshot.index || index > disk.last() {
             return;
         }
-        let lines = self.replica.machine().lines.clone();
+        let lines = self.ledger.lines.clone();
         let term = lines.last().expect("something is applied").0;
         disk.snapshot = Snapshot { index, term, membership: self.replica.raft().membership(), lines };
         self.replica.compact(index, term);

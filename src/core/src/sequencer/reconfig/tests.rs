@@ -35,7 +35,7 @@ impl Leader {
         let machine = StateMachine::new(View::empty(7), SessionTable::new());
         let mut sequencer = Sequencer::new(config, machine, 0, 0);
         sequencer.configure(Text::from(LINES));
-        sequencer.lead(Millis(0), 1);
+        sequencer.begin_leadership(Millis(0), 1);
         let three = set(&[1, 2, 3]);
         let seen =
             MembersSeen { voters: three.clone(), reached: three.clone(), in_step: three, ..MembersSeen::default() };
@@ -47,7 +47,7 @@ impl Leader {
     /// Everything that waits is ordered and applied; the answers to what was under way.
     fn order(&mut self) -> Vec<Outcome> {
         let mut answers = Vec::new();
-        while let Some(batch) = self.sequencer.next_batch(WallMillis(5)) {
+        while let Some(batch) = self.sequencer.take_batch(WallMillis(5)) {
             let payload = batch.encode();
             self.sequencer.proposed(batch);
             answers.extend(self.commit(&payload, true));
@@ -57,7 +57,7 @@ impl Leader {
 
     fn commit(&mut self, payload: &[u8], own: bool) -> Vec<Outcome> {
         self.index += 1;
-        let applied = self.sequencer.commit(Millis(self.now), self.index, 1, payload, own).expect("a batch");
+        let applied = self.sequencer.apply_entry(Millis(self.now), self.index, 1, payload, own).expect("a batch");
         let later = applied.txns.into_iter().filter_map(|txn| match txn.outcome {
             Outcome::Later(answer) => {
                 assert_eq!(txn.origin, Some(ASKER));
@@ -258,7 +258,7 @@ fn nothing_that_waits_comes_before_a_change_of_the_list_alone() {
     leader.seen.learners = set(&[4]);
     leader.sequencer.propose_own(CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum));
     assert_eq!(leader.look(RECONFIG_GRACE_MS), None, "it learns already, and votes later");
-    let batch = leader.sequencer.next_batch(WallMillis(5)).expect("something waits");
+    let batch = leader.sequencer.take_batch(WallMillis(5)).expect("something waits");
     let kinds: Vec<&CommandKind> = batch.commands.iter().map(|command| &command.kind).collect();
     assert!(
         matches!(kinds[..], [CommandKind::ReconfigBegins(_), CommandKind::ReconfigEnds, CommandKind::ReconfigFails(_)]),
@@ -271,14 +271,14 @@ fn no_other_change_slips_in_between() {
     let mut leader = Leader::new();
     let own = |sequencer: &mut Sequencer| sequencer.propose_own(CommandKind::ReconfigEnds);
     own(&mut leader.sequencer);
-    let before = leader.sequencer.next_batch(WallMillis(5)).expect("something waits");
+    let before = leader.sequencer.take_batch(WallMillis(5)).expect("something waits");
     assert_eq!(before.features & features::RECONFIGURING, 0);
     let payload = before.encode();
     leader.sequencer.proposed(before);
     leader.ask("", "3");
     assert_eq!(leader.look(1), None, "who knows what is in that batch");
     own(&mut leader.sequencer);
-    let behind = leader.sequencer.next_batch(WallMillis(5)).expect("something waits");
+    let behind = leader.sequencer.take_batch(WallMillis(5)).expect("something waits");
     assert_ne!(behind.features & features::RECONFIGURING, 0);
     leader.sequencer.proposed(behind);
     leader.commit(&payload, true);
@@ -298,9 +298,9 @@ fn a_new_leader_goes_on_with_what_was_begun() {
     let begins = leader.look(1).expect("the others are in step");
     leader.commit(&begins.context, false);
     leader.seen.joint = true;
-    leader.sequencer.follow();
+    leader.sequencer.end_leadership();
     assert!(!leader.sequencer.is_reconfiguring() && leader.look(1).is_none());
-    leader.sequencer.lead(Millis(leader.now), 2);
+    leader.sequencer.begin_leadership(Millis(leader.now), 2);
     assert!(leader.sequencer.is_reconfiguring());
     let ends = leader.look(1).expect("it was begun");
     assert!(configured(&leader.commit(&ends.context, false)));

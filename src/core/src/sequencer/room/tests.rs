@@ -40,7 +40,7 @@ fn server(command_cost_max: u64) -> Sequencer {
 fn leader(admits: bool) -> Sequencer {
     let mut leader = server(COMMAND_MAX);
     leader.admit(admits);
-    leader.lead(Millis(0), 1);
+    leader.begin_leadership(Millis(0), 1);
     leader
 }
 
@@ -57,14 +57,14 @@ fn sets(path: &str, count: usize) -> Proposals {
 }
 
 fn next(leader: &mut Sequencer) -> Option<Vec<u8>> {
-    let batch = leader.next_batch(WallMillis(1))?;
+    let batch = leader.take_batch(WallMillis(1))?;
     let payload = batch.encode();
     leader.proposed(batch);
     Some(payload)
 }
 
 fn commit(server: &mut Sequencer, payload: &[u8], own: bool) -> AppliedBatch {
-    server.commit(Millis(0), server.index() + 1, 1, payload, own).expect("a batch")
+    server.apply_entry(Millis(0), server.index() + 1, 1, payload, own).expect("a batch")
 }
 
 fn is_refused(applied: &AppliedBatch) -> bool {
@@ -137,7 +137,7 @@ fn commands_are_judged_for_ever_behind_the_first_judged_entry() {
     assert!(leader.admits() && !follower.admits());
     commit(&mut follower, &payload, false);
     assert!(follower.admits());
-    leader.follow();
+    leader.end_leadership();
     assert!(!leader.admits(), "that entry may be lost");
 }
 

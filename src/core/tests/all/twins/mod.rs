@@ -115,7 +115,7 @@ pub fn apply(world: &World, identities: &[Identity], commands: &[CommandKind], c
     for (one, other) in first.txns.iter().zip(&second.txns) {
         assert_eq!((one.zxid, &one.outcome), (other.zxid, &other.outcome), "an answer depends on the turn");
     }
-    first.machine.follow();
+    first.machine.end_leadership();
     for other in [&second.machine, &replica] {
         assert_equal(first.machine.machine(), other.machine());
     }
@@ -153,7 +153,7 @@ fn lead(
     mut replica: Option<&mut Sequencer>,
 ) -> Applied {
     let mut machine = sequencer(world);
-    machine.lead(Millis(0), 1);
+    machine.begin_leadership(Millis(0), 1);
     let mut applied = Applied { txns: Vec::new(), machine, entries: Vec::new() };
     let identities = vec![Arc::new(identities.to_vec())];
     // Every other turn finds the entry of the one before it under way, so that two share an entry.
@@ -175,16 +175,16 @@ fn lead(
 /// Everything that waits goes through the log.
 fn order(applied: &mut Applied, mut replica: Option<&mut Sequencer>) {
     let Applied { txns, machine, entries } = applied;
-    while let Some(batch) = machine.next_batch(WallMillis(1)) {
+    while let Some(batch) = machine.take_batch(WallMillis(1)) {
         let (payload, commands, index) = (batch.encode(), batch.commands.len(), machine.index() + 1);
         machine.proposed(batch);
         let before = machine.machine().units_spent();
-        txns.extend(machine.commit(Millis(0), index, 1, &payload, true).expect("our own").txns);
+        txns.extend(machine.apply_entry(Millis(0), index, 1, &payload, true).expect("our own").txns);
         let units = machine.machine().units_spent() - before;
         assert!(units <= ENTRY_MAX + COMMAND_MAX, "an entry of {commands} commands cost {units} units");
         entries.push((units, commands));
         if let Some(replica) = &mut replica {
-            replica.commit(Millis(0), index, 1, &payload, false).expect("a batch");
+            replica.apply_entry(Millis(0), index, 1, &payload, false).expect("a batch");
         }
     }
 }

@@ -323,7 +323,7 @@ impl Lab {
             self.turn(Core::Consensus, |lab| lab.sequencer.enqueue(lab.now, proposals));
             synced.extend(syncs);
         }
-        while let Some(batch) = self.sequencer.next_batch(actors::wall(self.now)) {
+        while let Some(batch) = self.sequencer.take_batch(actors::wall(self.now)) {
             some = true;
             let payload = self.turn(Core::Consensus, |_| batch.encode());
             drop(batch);
@@ -331,7 +331,7 @@ impl Lab {
             self.bill.logged += payload.len() as u64;
             self.bill.others += FOLLOWERS * payload.len() as u64;
             let applied = self.turn(Core::Consensus, |lab| {
-                lab.sequencer.commit(lab.now, lab.index, 1, &payload, false).expect("an entry of our own")
+                lab.sequencer.apply_entry(lab.now, lab.index, 1, &payload, false).expect("an entry of our own")
             });
             self.bill.failed += applied.txns.iter().filter(|txn| has_failed(&txn.outcome)).count() as u64;
             let batch = ShardMessage::Batch(Arc::new(applied));

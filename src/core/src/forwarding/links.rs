@@ -20,7 +20,7 @@ pub struct Sender {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSend {
     pub peer: u8,
-    /// As [`Coordinator::peer_connected`](super::Coordinator::peer_connected) named it.
+    /// As `Forwarding::peer_connected` named it.
     pub connection: u64,
     pub message: PeerMessage,
 }

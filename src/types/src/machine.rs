@@ -1,10 +1,10 @@
-//! The state machine that a [`Replica`](crate::Replica) replicates.
+//! The state machine that Raft replicates.
 
-use bytes::Bytes;
+use alloc::vec::Vec;
 
-use crate::types::{Index, NodeId, Term};
+use crate::ids::{Index, NodeId, Term};
 
-/// A replicated state machine. Implemented outside of this crate; called by the replica, in log order.
+/// A replicated state machine. Called by the replica of `corral-consensus`, in log order.
 pub trait Machine {
     /// Why a committed entry cannot be applied.
     type Fault;
@@ -14,7 +14,7 @@ pub trait Machine {
 
     /// Takes queued commands as the next payload for the log, which is never empty. `None` when none is queued, or when
     /// the next one waits until all batches are applied. Called only while this node leads.
-    fn next_batch(&mut self) -> Option<Bytes>;
+    fn next_batch(&mut self) -> Option<Vec<u8>>;
 
     /// Other members whose clients wait for the last [`Machine::next_batch`]. They receive a commit notice at once when it
     /// is committed; the others a little later at most.

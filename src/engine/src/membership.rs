@@ -1,36 +1,28 @@
-//! Membership changes: translation between the sequencer, which decides them, and Raft, which carries them out. Besides: their
-//! form in snapshots.
+//! Membership changes: translation between the sequencer, which decides them, and Raft, which carries them out.
 //!
-//! The engine calls these functions, in an ensemble only. They decide nothing, and know no connections and addresses.
+//! In an ensemble only. Nothing is decided here, and no connection or address is known.
 
-#![warn(missing_docs)]
-
-mod extra;
-
-pub use extra::{DecodeExtraError, Extra};
-
-use std::ops::DerefMut;
-
-use corral_consensus::{ConfChange, Machine, MemberChange, Membership, NodeId, Replica, Transition};
-use corral_core::coordinator::Coordinator;
+use corral_consensus::{ConfChange, MemberChange, Membership, NodeId, RaftNode, Replica, Transition};
 use corral_core::ids::{Millis, WallMillis};
-use corral_core::sequencer::{MembersSeen, Proposal, Seat};
+use corral_core::sequencer::{MembersSeen, Proposal, Seat, Sequencer};
 use corral_core::servers::{Role, Servers};
 
+use crate::machine::Replicated;
+
 /// The next step of a membership change, if one is possible now. The caller proposes it at once, see [`propose_step`].
-/// `members_seen` gives what Raft observes of the members: [`observe`]. Called at every tick, and while a change is in
-/// progress at every turn.
+/// Called at every tick, and while a change is in progress at every turn.
 #[must_use = "the sequencer waits until the step is proposed or has failed"]
-pub fn next_step<M: Machine + DerefMut<Target = Coordinator>>(
-    replica: &mut Replica<M>,
+pub(crate) fn next_step(
+    replica: &Replica,
+    machine: &mut impl Replicated,
     (now, wall): (Millis, WallMillis),
-    members_seen: impl FnOnce(&Replica<M>) -> MembersSeen,
 ) -> Option<Proposal> {
     if !replica.is_leading() || !replica.raft().may_change_membership() {
         return None;
     }
-    let seen = members_seen(replica);
-    replica.machine_mut().sequencer.reconfigure(now, wall, &seen)
+    let seen = machine.members_seen(observe(replica.raft()));
+    let step = machine.sequencer_mut().reconfigure(now, wall, &seen)?;
+    Some(machine.membership_step(step))
 }
 
 /// A step for the log: each server with its place. A step without changes ends joint consensus.
@@ -45,18 +37,17 @@ fn described(changes: &[(u8, Seat)]) -> String {
 }
 
 /// Proposes a step that [`next_step`] gave. If Raft rejects it, the sequencer is informed, and decides anew.
-pub fn propose_step<M: Machine + DerefMut<Target = Coordinator>>(replica: &mut Replica<M>, proposal: Proposal) {
+pub(crate) fn propose_step(replica: &mut Replica, sequencer: &mut Sequencer, proposal: Proposal) {
     tracing::info!(changes = described(&proposal.changes), "membership change proposed");
     if let Err(error) = replica.propose_conf_change(conf_change(proposal)) {
         tracing::warn!("membership change rejected: {error}");
-        replica.machine_mut().sequencer.reconfigure_failed();
+        sequencer.reconfigure_failed();
     }
 }
 
-/// What Raft observes of the members: those in force, those that are active, those that keep up. Of a leader.
+/// The members as Raft observes them: in force, active, keeping up. Of a leader.
 #[must_use]
-pub fn observe<M: Machine>(replica: &Replica<M>) -> MembersSeen {
-    let raft = replica.raft();
+fn observe(raft: &RaftNode) -> MembersSeen {
     let membership = raft.membership();
     let servers = |nodes: &[NodeId]| nodes.iter().filter_map(|node| u8::try_from(node.0).ok()).collect();
     MembersSeen {
@@ -85,7 +76,7 @@ fn conf_change(proposal: Proposal) -> ConfChange {
 
 /// The membership that a list of servers asks for: participants vote, observers are learners.
 #[must_use]
-pub fn membership_of(wanted: &[(u8, Role)]) -> Membership {
+pub(crate) fn membership_of(wanted: &[(u8, Role)]) -> Membership {
     let of = |role: Role| {
         let ids = wanted.iter().filter(move |(_, has)| *has == role);
         ids.map(|(id, _)| NodeId(u64::from(*id))).collect::<Vec<_>>()
@@ -96,8 +87,8 @@ pub fn membership_of(wanted: &[(u8, Role)]) -> Membership {
 /// The leader that this server follows, if that list of servers does not allow it to lead. The caller reports it lost,
 /// so that its silence is not waited for.
 #[must_use]
-pub fn leader_out_of<M: Machine>(replica: &Replica<M>, list: Option<&Servers>) -> Option<NodeId> {
-    let leader = replica.raft().leader()?;
+pub(crate) fn leader_out_of(raft: &RaftNode, list: Option<&Servers>) -> Option<NodeId> {
+    let leader = raft.leader()?;
     let entry = u8::try_from(leader.0).ok().and_then(|id| list?.0.get(&id));
     let may_lead = entry.is_some_and(|server| server.role == Role::Participant);
     (list.is_some() && !may_lead).then_some(leader)

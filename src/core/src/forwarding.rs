@@ -1,56 +1,78 @@
-//! The stream to the leader, the streams from followers, and who heard which session: see the module above.
+//! How the commands of a follower's clients reach the leader, and what else the servers of an ensemble tell each other
+//! beside Raft.
+//!
+//! The engine owns one in an ensemble. A standalone server has none, and its commands go to the sequencer at once. It knows
+//! neither Raft nor sockets: the engine reports who leads, which connections are open, and what was received.
+//!
+//! # How commands go
+//! All commands of a server to one leadership travel in one *stream*, in order and without a gap. While no leader is
+//! known the stream lapses: shards hold back what they have not sent. It goes on if the same leadership is reached
+//! again by the same connection. It is over when the connection to the same leadership is another one, when no leader
+//! is found for too long, or, the usual case, once an entry of a later term is applied: whatever of the stream the log
+//! holds is before that entry, and has come back. What was sent and has not come back has then no known outcome, and
+//! shards end the connections that wait for it. So of one connection's writes a prefix is ordered, and none is ordered
+//! twice.
 
-use super::activity::Activity;
-use super::bootstrap::{Awaited, Bootstrap, Founders};
-use super::digests::{Digests, Divergence};
-use super::intakes::Intakes;
-use super::links::{Links, PeerSend, Sender};
-use super::shard_flow::ShardFlow;
-use super::silence::Silence;
-use super::{Back, EnsembleConfig, Leadership};
+mod activity;
+mod bootstrap;
+mod clock;
+mod digests;
+mod intakes;
+mod links;
+mod shard_flow;
+mod silence;
+mod stream;
+
+pub use bootstrap::{Awaited, Founders};
+pub use digests::{DIGEST_POINT_ENTRIES, DIGEST_REPORT_MS, Divergence};
+pub use links::{PeerSend, Sender};
+
+use crate::change::{AppliedEntry, AppliedTxn};
 use crate::command::{CommandKind, Proposals, is_too_heavy};
-use crate::ids::{Millis, SessionId, ShardId};
+use crate::ids::{Millis, SessionId, ShardId, WallMillis};
 use crate::limits::{FORWARDED_BYTES_MAX, SERVERS_MAX};
 use crate::peer::{Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised};
 use crate::sequencer::Sequencer;
 use crate::shard::Flow;
+use activity::Activity;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use bootstrap::Bootstrap;
+use clock::ClockComparison;
 use core::mem;
+use digests::Digests;
+use intakes::Intakes;
+use links::Links;
+use shard_flow::ShardFlow;
+use silence::Silence;
+use stream::{Back, Stream, To};
 
-/// Where a stream leads.
+/// Settings of a server of an ensemble.
+#[derive(Clone, Copy, Debug)]
+pub struct EnsembleConfig {
+    /// Shards of this server.
+    pub shards: u16,
+    /// Time without a leader after which all clients are sent away.
+    pub hold_ms: u64,
+    /// A server that has sent no session activity report for so long is lost, see `session::Expiry`.
+    pub lost_after_ms: u64,
+}
+
+/// What a server is in the present term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
-    /// This server leads.
-    Own,
-    Peer {
-        server: u8,
-        connection: u64,
+pub enum Leadership {
+    Leader,
+    /// Or candidate; who leads, if that is known.
+    Follower {
+        leader: Option<u8>,
     },
 }
 
-/// This server's commands to one leadership.
-#[derive(Clone, Copy, Debug)]
-struct Stream {
-    term: u64,
-    to: To,
-    /// Number of the next message.
-    sequence: u64,
-    /// Commands go; otherwise it has lapsed.
-    flows: bool,
-    /// A command went.
-    used: bool,
-    /// Commands that went and have not come back.
-    outstanding: u64,
-    /// Those of them that are under way.
-    underway: u64,
-    /// What comes back of this term is of this stream: no other stream of the term broke.
-    exact: bool,
-}
-
-/// See the module.
-pub(super) struct Ensemble {
+/// The stream to the leader, the streams from followers, and what this server has heard from the others.
+pub struct Forwarding {
     config: EnsembleConfig,
+    /// This server, and this start of it.
+    start: (u8, u64),
     leadership: Leadership,
     term: u64,
     /// Highest term of an applied entry.
@@ -64,7 +86,7 @@ pub(super) struct Ensemble {
     intakes: Intakes,
     activity: Activity,
     /// As long as this server has promised nothing that it remembers.
-    pub(super) bootstrap: Option<Bootstrap>,
+    bootstrap: Option<Bootstrap>,
     /// Others that said so.
     uninitialised_peers: Vec<u8>,
     /// This server cannot take what the leader gives: nothing that its clients write would come back.
@@ -75,12 +97,19 @@ pub(super) struct Ensemble {
     /// Of that term something may come back that is not of the present stream.
     strays: Option<u64>,
     digests: Digests,
+    clock: ClockComparison,
 }
 
-impl Ensemble {
-    pub(super) fn new(config: EnsembleConfig) -> Self {
+impl Forwarding {
+    /// Of a server that follows no leader yet. Its shards are held first. `sequencer` has applied what recovery could.
+    pub fn new(config: EnsembleConfig, sequencer: &mut Sequencer) -> Self {
+        sequencer.expiry_mut().expect_servers(config.lost_after_ms);
+        sequencer.admit(false);
+        let mut digests = Digests::default();
+        digests.applied(sequencer.index(), sequencer.view().tree_digest());
         Self {
             config,
+            start: sequencer.start(),
             leadership: Leadership::Follower { leader: None },
             term: 0,
             applied_term: 0,
@@ -96,76 +125,97 @@ impl Ensemble {
             distrusted: false,
             silence: Silence::default(),
             strays: None,
-            digests: Digests::default(),
+            digests,
+            clock: ClockComparison::default(),
         }
     }
 
-    pub(super) fn take_sends(&mut self) -> Vec<PeerSend> {
+    /// Takes the messages for other servers, in order.
+    pub fn take_sends(&mut self) -> Vec<PeerSend> {
         self.links.take()
     }
 
     /// Whether the shards may send commands.
-    pub(super) const fn is_flowing(&self) -> bool {
+    pub const fn is_flowing(&self) -> bool {
         self.flow.is_released()
     }
 
     /// Whether commands went out and have not come back.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.stream.is_some_and(|stream| stream.outstanding > 0)
+    pub fn is_waiting(&self) -> bool {
+        self.stream.as_ref().is_some_and(Stream::is_waiting)
     }
 
     /// Whether the leader is about to let another lead.
-    pub(super) const fn is_pausing(&self) -> bool {
+    pub const fn is_pausing(&self) -> bool {
         self.silence.is_any()
     }
 
-    pub(super) fn take_flow(&mut self) -> Vec<Flow> {
+    /// Takes what the shards are to be told, in order.
+    pub fn take_flow(&mut self) -> Vec<Flow> {
         self.flow.take_notes()
     }
 
+    /// A committed entry was applied. Called for each, in order, before [`Forwarding::settle`].
+    pub fn applied(&mut self, now: Millis, wall: WallMillis, entry: &AppliedEntry) {
+        let ours = |txn: &&AppliedTxn| txn.origin.is_some_and(|at| (at.server, at.incarnation) == self.start);
+        let mut back = Back::default();
+        entry.batch.txns.iter().filter(ours).for_each(|txn| back.note(&txn.outcome));
+        if !entry.own && !entry.batch.txns.is_empty() {
+            self.clock.observe(entry.batch.time, now, wall);
+        }
+        self.applied_term(entry.term, back);
+        self.digests.applied(entry.index, entry.digest);
+    }
+
+    /// Milliseconds by which this server's wall clock is ahead of the leader's. `None` while that is not known.
+    pub const fn clock_ahead_ms(&self) -> Option<i64> {
+        self.clock.ahead_ms()
+    }
+
     /// An entry of that term was applied, with these commands of this server.
-    pub(super) fn applied_term(&mut self, term: u64, back: Back) {
+    fn applied_term(&mut self, term: u64, back: Back) {
         self.applied_term = self.applied_term.max(term);
-        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.term == term) {
-            stream.underway += back.begun;
-            // What an earlier stream began does not count.
-            let ended = back.ended.min(stream.underway);
-            stream.underway -= ended;
-            stream.outstanding = stream.outstanding.saturating_sub(back.done + ended);
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.term() == term) {
+            stream.came_back(back);
         }
     }
 
-    /// What this server sent may be part of the snapshot, and will not come back by itself.
-    pub(super) fn installed(&mut self, term: u64) {
+    /// A snapshot that ends at `index` replaced the state of `sequencer`. The shards are told so before anything else of this
+    /// turn. What this server sent may be part of the snapshot, and will not come back by itself.
+    pub fn installed(&mut self, sequencer: &Sequencer, index: u64, term: u64) {
         self.digests.reset();
         self.initialised();
         self.applied_term(term, Back::default());
         self.break_off(true);
+        self.digests.applied(index, sequencer.view().tree_digest());
     }
 
-    pub(super) fn applied_digest(&mut self, index: u64, digest: Option<u64>) {
-        self.digests.applied(index, digest);
+    /// Whether this server's digest of the tree differs from another server's at the same log entry, as far as is
+    /// known. Called once a tick.
+    pub fn divergence(&mut self, voters: &[u8]) -> Option<Divergence> {
+        if self.distrusted { None } else { self.digests.divergence(self.start.0, voters) }
     }
 
-    pub(super) fn divergence(&mut self, this: u8, voters: &[u8]) -> Option<Divergence> {
-        if self.distrusted { None } else { self.digests.divergence(this, voters) }
-    }
-
-    pub(super) fn differs(&self) -> bool {
+    /// Whether the digest of another server, as far as it could be compared last, differs from this one's.
+    pub fn differs(&self) -> bool {
         !self.distrusted && self.digests.differ()
     }
 
-    pub(super) const fn take_digest_mismatches(&mut self) -> u64 {
+    /// Number of differences to other servers' digests found since the last call.
+    pub const fn take_digest_mismatches(&mut self) -> u64 {
         self.digests.take_mismatches()
     }
 
-    pub(super) fn peer_connected(&mut self, peer: u8, connection: u64) {
+    /// Messages can be sent to that server. `connection` grows with each connection that opens.
+    pub fn peer_connected(&mut self, now: Millis, peer: u8, connection: u64) {
+        self.founder(now, peer, true);
         self.links.connected(peer, connection);
         self.digests.peer_connected();
         self.greet(peer);
     }
 
-    pub(super) fn peer_disconnected(&mut self, peer: u8, connection: u64) {
+    /// This connection broke: what was sent on it last may not have arrived.
+    pub fn peer_disconnected(&mut self, peer: u8, connection: u64) {
         // It may come back with data.
         if self.links.disconnected(peer, connection)
             && let Some(bootstrap) = &mut self.bootstrap
@@ -174,13 +224,15 @@ impl Ensemble {
         }
     }
 
-    pub(super) fn set_leadership(&mut self, leadership: Leadership, term: u64, sequencer: &mut Sequencer) {
+    /// The role or the leader is another. Called in the turn in which Raft reports it, before [`Forwarding::settle`].
+    pub fn set_leadership(&mut self, leadership: Leadership, term: u64, sequencer: &mut Sequencer) {
+        self.clock.forget();
         if (leadership, term) == (self.leadership, self.term) {
             return;
         }
         if self.leadership == Leadership::Leader && leadership != Leadership::Leader {
             // Also what came before it led in truth.
-            sequencer.follow();
+            sequencer.end_leadership();
         }
         (self.leadership, self.term) = (leadership, term);
         self.silence = Silence::default();
@@ -190,33 +242,57 @@ impl Ensemble {
 
     // ----- beginnings -----
 
-    pub(super) fn begin_uninitialised(&mut self, founders: Founders, bootstrapped: bool, incarnation: u64) {
-        self.bootstrap = Some(Bootstrap::new(founders, bootstrapped, incarnation));
+    /// This server has promised nothing that it remembers. `founders` would bootstrap a new ensemble with it.
+    /// `bootstrapped`: it has done so itself.
+    pub fn begin_uninitialised(&mut self, founders: Founders, bootstrapped: bool) {
+        self.bootstrap = Some(Bootstrap::new(founders, bootstrapped, self.start.1));
     }
 
-    pub(super) fn bootstrapped(&mut self) {
+    /// `exists`: the name of that server resolves, or the server has a connection with this one. A new ensemble waits for
+    /// it then. Otherwise its name has not resolved since the start.
+    pub fn founder(&mut self, now: Millis, server: u8, exists: bool) {
+        let Some(bootstrap) = &mut self.bootstrap else { return };
+        if exists {
+            bootstrap.exists(server);
+        } else {
+            bootstrap.unresolved(now, server);
+        }
+    }
+
+    /// Founders that a new ensemble does not wait for, because their names never resolved.
+    pub fn absent_founders(&self) -> Vec<u8> {
+        self.bootstrap.as_ref().map_or_else(Vec::new, Bootstrap::absent)
+    }
+
+    /// This server remembers that the ensemble has begun.
+    pub fn bootstrapped(&mut self) {
         if let Some(bootstrap) = &mut self.bootstrap {
             bootstrap.bootstrapped = true;
         }
     }
 
-    pub(super) fn bootstraps(&mut self) -> bool {
+    /// Whether a new ensemble may be bootstrapped. True once. The empty state is then to be made durable with the founders
+    /// as members, and [`Forwarding::bootstrapped`] called.
+    pub fn bootstraps(&mut self) -> bool {
         let Some(bootstrap) = self.bootstrap.as_mut().filter(|bootstrap| bootstrap.is_complete()) else { return false };
         !mem::replace(&mut bootstrap.begun, true)
     }
 
-    /// What was to be said as an uninitialised server is not true any more.
-    pub(super) fn initialised(&mut self) {
+    /// This server remembers more than that the ensemble has begun: it does not say any more that it has promised
+    /// nothing. Called before the messages of the turn are taken in which its Raft first voted or took an entry.
+    pub fn initialised(&mut self) {
         if self.bootstrap.take().is_some() {
             self.links.take_back(|message| matches!(message, PeerMessage::Uninitialised(_)));
         }
     }
 
-    pub(super) fn awaited(&self) -> Vec<Awaited> {
+    /// Founders that this uninitialised server waits for. Empty also if it is none, or waits for a leader alone.
+    pub fn awaited(&self) -> Vec<Awaited> {
         self.bootstrap.as_ref().filter(|bootstrap| !bootstrap.bootstrapped).map_or_else(Vec::new, Bootstrap::awaited)
     }
 
-    pub(super) fn take_uninitialised(&mut self) -> Vec<u8> {
+    /// Servers that said to this one, which is none, that they are uninitialised: the leader's Raft has to know.
+    pub fn take_uninitialised(&mut self) -> Vec<u8> {
         mem::take(&mut self.uninitialised_peers)
     }
 
@@ -240,46 +316,43 @@ impl Ensemble {
 
     // ----- commands -----
 
-    pub(super) const fn stall(&mut self, stalled: bool) {
+    /// Whether this server has no space for what is to be written. As long as that is so its clients are served as if
+    /// it had no leader, also while it leads itself and no other server takes over, unless no other server is connected
+    /// with it. Called before [`Forwarding::settle`].
+    pub const fn stall(&mut self, stalled: bool) {
         self.stalled = stalled;
     }
 
-    pub(super) fn distrust(&mut self) {
+    /// The state here is corrupt: all clients are sent away at once and none is served, not even read-only clients, before
+    /// [`Forwarding::trust`]. Called before [`Forwarding::settle`].
+    pub fn distrust(&mut self) {
         self.distrusted = true;
         self.break_off(true);
         self.flow.distrust();
     }
 
-    pub(super) const fn trust(&mut self) {
+    /// The state is intact again: another server's snapshot was installed, and the log is applied behind it.
+    pub const fn trust(&mut self) {
         self.distrusted = false;
     }
 
-    /// Whether commands flow, and to whom, after all that a turn brought.
-    pub(super) fn settle(&mut self, now: Millis, sequencer: &mut Sequencer) {
-        if self.stream.is_some_and(|stream| stream.term < self.applied_term || self.is_reconnected(&stream)) {
+    /// The end of a turn: decides whether commands flow, and to which server.
+    pub fn settle(&mut self, now: Millis, sequencer: &mut Sequencer) {
+        let (term, to) = (self.term, self.leads_to());
+        let is_over = |stream: &Stream| stream.term() < self.applied_term || stream.is_reconnected(term, to);
+        if self.stream.as_ref().is_some_and(is_over) {
             self.break_off(false);
         }
-        let to = self.leads_to();
         match &mut self.stream {
-            Some(stream) if stream.term == self.term && Some(stream.to) == to => stream.flows = true,
-            Some(stream) if stream.used => stream.flows = false,
+            Some(stream) if stream.term() == term && Some(stream.to()) == to => stream.resume(),
+            Some(stream) if stream.is_used() => stream.lapse(),
             stream => {
-                let (term, exact) = (self.term, self.strays != Some(self.term));
-                *stream = to.map(|to| Stream {
-                    term,
-                    to,
-                    sequence: 0,
-                    flows: true,
-                    used: false,
-                    outstanding: 0,
-                    underway: 0,
-                    exact,
-                });
+                *stream = to.map(|to| Stream::new(term, to, self.strays != Some(term)));
                 self.activity.forget_sessions();
                 self.report();
             }
         }
-        let flows = self.stream.is_some_and(|stream| stream.flows);
+        let flows = self.stream.as_ref().is_some_and(Stream::flows);
         if flows {
             for proposals in mem::take(&mut self.late) {
                 self.pass_on(now, proposals, sequencer);
@@ -302,22 +375,12 @@ impl Ensemble {
         }
     }
 
-    /// The leadership is the same, and the connection to it another: what was on its way is lost, or is not.
-    fn is_reconnected(&self, stream: &Stream) -> bool {
-        match (stream.to, self.leads_to()) {
-            (To::Peer { server, connection }, Some(To::Peer { server: same, connection: other })) => {
-                stream.term == self.term && server == same && connection != other
-            }
-            _ => false,
-        }
-    }
-
     /// What was sent and has not come back has no known outcome. If all has come back, nobody needs to hear of that.
     fn break_off(&mut self, unsent_too: bool) {
-        let stream = self.stream.take().filter(|stream| stream.used && !(stream.exact && stream.outstanding == 0));
+        let stream = self.stream.take().filter(Stream::leaves_doubt);
         self.flow.release(false);
         if let Some(stream) = stream {
-            self.strays = Some(stream.term);
+            self.strays = Some(stream.term());
         }
         if stream.is_some() || unsent_too {
             self.late.clear();
@@ -325,11 +388,12 @@ impl Ensemble {
         }
     }
 
-    pub(super) fn proposed(&mut self, now: Millis, proposals: Proposals, sequencer: &mut Sequencer) {
+    /// Sends a shard's proposals of one turn to the leader, or hands them to `sequencer` if this server leads.
+    pub fn proposed(&mut self, now: Millis, proposals: Proposals, sequencer: &mut Sequencer) {
         if !self.flow.is_present(proposals.generation) {
             return;
         }
-        if self.stream.is_some_and(|stream| stream.flows) {
+        if self.stream.as_ref().is_some_and(Stream::flows) {
             self.pass_on(now, proposals, sequencer);
         } else {
             self.late.push_back(proposals);
@@ -338,17 +402,15 @@ impl Ensemble {
 
     fn pass_on(&mut self, now: Millis, mut proposals: Proposals, sequencer: &mut Sequencer) {
         let stream = self.stream.as_mut().expect("it flows");
-        stream.used = true;
-        stream.outstanding += proposals.commands.len() as u64;
-        match stream.to {
+        stream.send(proposals.commands.len());
+        match stream.to() {
             To::Own => sequencer.enqueue(now, proposals),
             To::Peer { server, connection } => {
                 // A leader has no entry for it, and would close the connection.
                 for command in proposals.commands.iter_mut().filter(|command| is_too_heavy(&command.kind)) {
                     command.kind = CommandKind::Undecodable;
                 }
-                let forward = Forward { term: stream.term, sequence: stream.sequence, proposals };
-                stream.sequence += 1;
+                let forward = Forward { term: stream.term(), sequence: stream.number(), proposals };
                 self.links.send(server, connection, PeerMessage::Forward(forward));
             }
         }
@@ -356,15 +418,17 @@ impl Ensemble {
 
     // ----- sessions -----
 
-    pub(super) fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
+    /// A shard's report of active sessions, complete up to `upto`.
+    pub fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
         self.activity.complete(shard, upto);
         // Without a stream to another server these sessions have a full timeout from when the next one begins.
-        if self.stream.is_some_and(|stream| stream.to != To::Own) {
+        if self.stream.as_ref().is_some_and(|stream| stream.to() != To::Own) {
             self.activity.add(sessions.iter().map(|(session, _)| *session));
         }
     }
 
-    pub(super) fn tick(&mut self, now: Millis, sequencer: &mut Sequencer) {
+    /// Time passes. Called several times within [`EnsembleConfig::lost_after_ms`], behind [`Sequencer::tick`].
+    pub fn tick(&mut self, now: Millis, sequencer: &mut Sequencer) {
         if self.silence.end_if_over(now) {
             self.settle(now, sequencer);
         }
@@ -389,20 +453,21 @@ impl Ensemble {
     /// Tells the leader who was heard from, and that this server is there.
     fn report(&mut self) {
         self.activity.follow_echo();
-        let Some(Stream { term, to: To::Peer { server, connection }, flows: true, sequence, .. }) = &mut self.stream
-        else {
-            return;
-        };
+        let Some(stream) = self.stream.as_mut().filter(|stream| stream.flows()) else { return };
+        let To::Peer { server, connection } = stream.to() else { return };
         for (echo, sessions) in self.activity.take() {
-            let report = SessionReport { term: *term, sequence: *sequence, echo, sessions };
-            *sequence += 1;
-            self.links.send(*server, *connection, PeerMessage::SessionReport(report));
+            let report = SessionReport { term: stream.term(), sequence: stream.number(), echo, sessions };
+            self.links.send(server, connection, PeerMessage::SessionReport(report));
         }
     }
 
     // ----- what comes from others -----
 
-    pub(super) fn received(
+    /// A message of another server was received.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the connection must be closed.
+    pub fn received(
         &mut self,
         now: Millis,
         from: Sender,
@@ -456,18 +521,18 @@ impl Ensemble {
             return;
         }
         self.report();
-        let Some(stream) = self.stream.as_mut().filter(|stream| stream.flows) else { return };
-        if let To::Peer { server, connection } = stream.to {
-            let message = PeerMessage::Paused(Paused { term: stream.term, sequence: stream.sequence });
-            stream.sequence += 1;
-            self.links.send(server, connection, message);
+        let Some(stream) = self.stream.as_mut().filter(|stream| stream.flows()) else { return };
+        if let To::Peer { server, connection } = stream.to() {
+            let paused = Paused { term: stream.term(), sequence: stream.number() };
+            self.links.send(server, connection, PeerMessage::Paused(paused));
         }
-        stream.flows = false;
+        stream.lapse();
         self.flow.release(false);
     }
 
-    /// Whether there is anything to be sent because of it.
-    pub(super) fn ask_for_pause(&mut self, now: Millis) -> bool {
+    /// This server leads, and is about to transfer leadership: the others are to send no more commands. True the first
+    /// time, because there are messages to send then.
+    pub fn ask_for_pause(&mut self, now: Millis) -> bool {
         if self.leadership != Leadership::Leader || !self.silence.ask(now) {
             return false;
         }
@@ -475,7 +540,8 @@ impl Ensemble {
         true
     }
 
-    pub(super) fn is_silent(&self, now: Millis) -> bool {
+    /// Whether all that others sent before they heard of the pause is here, or it takes too long.
+    pub fn is_silent(&self, now: Millis) -> bool {
         self.silence.is_complete(now, self.links.peers())
     }
 

@@ -1,24 +1,29 @@
-//! Each rule of the ways to the leader by itself; `tests/streams.rs` has them all at once, with shards and chance.
+//! Each rule of the ways to the leader by itself. `streams.rs` has them all at once, with shards and chance.
 
-use super::*;
-use crate::command::{Batch, Command, CommandKind, Identity, Origin, WriteOp};
-use crate::ids::ConnId;
-use crate::limits::{FORWARDED_BYTES_MAX, PAUSE_MAX_MS};
-use crate::peer::{Forward, Heartbeat, Pause, Paused, SessionReport, Uninitialised};
-use crate::reaper::ReapPolicy;
-use crate::sequencer::SequencerConfig;
-use crate::session::SessionTable;
-use crate::shared::Text;
-use crate::view::View;
-use alloc::format;
-use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec;
+use std::sync::Arc;
+
+use corral_core::change::{AppliedBatch, AppliedEntry, AppliedTxn, Changes, Outcome};
+use corral_core::command::{Batch, Command, CommandKind, Identity, Origin, Proposals, WriteOp};
+use corral_core::evaluate::StateMachine;
+use corral_core::forwarding::{Awaited, EnsembleConfig, Founders, Leadership, PeerSend, Sender};
+use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::limits::{FORWARDED_BYTES_MAX, PAUSE_MAX_MS};
+use corral_core::peer::{Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised};
+use corral_core::reaper::ReapPolicy;
+use corral_core::sequencer::SequencerConfig;
+use corral_core::servers::Servers;
+use corral_core::session::SessionTable;
+use corral_core::shard::Flow;
+use corral_core::shared::Text;
+use corral_core::view::View;
+use corral_types::{Machine as _, Term};
+
+use crate::member::Member;
 
 const LEADS_2: Leadership = Leadership::Follower { leader: Some(2) };
 const LEADERLESS: Leadership = Leadership::Follower { leader: None };
 
-fn sequencer(server: u8) -> Sequencer {
+fn member(server: u8) -> Member {
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 100, never_used_max_ms: 0 };
     let config = SequencerConfig {
         server,
@@ -27,18 +32,13 @@ fn sequencer(server: u8) -> Sequencer {
         reap,
         ..SequencerConfig::default()
     };
-    Sequencer::new(config, StateMachine::new(View::empty(7), SessionTable::default()), 0, 0)
-}
-
-fn member(server: u8) -> Coordinator {
-    let mut member =
-        Coordinator::of_ensemble(sequencer(server), EnsembleConfig { shards: 1, hold_ms: 1000, lost_after_ms: 300 });
+    let mut member = Member::new(config, EnsembleConfig { shards: 1, hold_ms: 1000, lost_after_ms: 300 });
     assert_eq!(member.take_flow(), [Flow::Pause]);
     member
 }
 
 /// A follower of server 2 in term 5, with the first report of its stream taken.
-fn follower() -> Coordinator {
+fn follower() -> Member {
     let mut member = member(1);
     member.peer_connected(2, 7);
     member.set_leadership(LEADS_2, 5);
@@ -48,12 +48,12 @@ fn follower() -> Coordinator {
     member
 }
 
-fn leader() -> Coordinator {
+fn leader() -> Member {
     let mut member = member(2);
     member.set_leadership(Leadership::Leader, 5);
     member.settle();
-    member.commit(1, 5, &[], false).expect("empty");
-    member.lead(5);
+    member.commit(1, 5, &[], false);
+    member.sequencer.lead(Term(5));
     assert_eq!(member.take_flow(), [Flow::Resume]);
     member
 }
@@ -101,24 +101,14 @@ fn sequences(sends: &[PeerSend]) -> Vec<String> {
 }
 
 /// Slots in the next batch.
-fn ordered(leader: &mut Coordinator) -> Vec<u32> {
-    let batch = leader.sequencer.next_batch(WallMillis(0));
+fn ordered(leader: &mut Member) -> Vec<u32> {
+    let batch = leader.sequencer.take_batch(WallMillis(0));
     let slots = batch.iter().flat_map(|batch| &batch.commands).filter_map(|command| command.origin);
     slots.map(|origin| origin.conn.slot).collect()
 }
 
-fn give(leader: &mut Coordinator, connection: u64, sends: Vec<PeerSend>) -> Result<(), PeerFault> {
+fn give(leader: &mut Member, connection: u64, sends: Vec<PeerSend>) -> Result<(), PeerFault> {
     sends.into_iter().try_for_each(|send| leader.received(Millis(0), from(1, 11, connection), send.message))
-}
-
-#[test]
-fn a_server_that_is_alone_orders_at_once() {
-    let mut member = Coordinator::alone(sequencer(1));
-    member.lead(1);
-    member.proposed(Millis(0), writes(1, 0, &[3, 4]));
-    assert_eq!(ordered(&mut member), [3, 4]);
-    member.settle();
-    assert!(member.take_flow().is_empty() && member.take_sends().is_empty());
 }
 
 #[test]
@@ -166,7 +156,7 @@ fn a_leader_lost_and_found_again_costs_nothing() {
 fn another_link_to_the_same_leader_makes_what_was_sent_uncertain() {
     let mut member = follower();
     member.proposed(Millis(0), writes(1, 0, &[1]));
-    member.peer_disconnected(2, 7);
+    member.forwarding.peer_disconnected(2, 7);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause]);
     member.proposed(Millis(0), writes(1, 0, &[1]));
@@ -182,7 +172,7 @@ fn another_link_to_the_same_leader_makes_what_was_sent_uncertain() {
 #[test]
 fn a_stream_that_carried_nothing_ends_without_a_word() {
     let mut member = follower();
-    member.peer_disconnected(2, 7);
+    member.forwarding.peer_disconnected(2, 7);
     member.peer_connected(2, 8);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause, Flow::Resume]);
@@ -196,10 +186,10 @@ fn a_later_term_settles_what_came_back_and_what_never_will() {
     member.set_leadership(Leadership::Follower { leader: Some(3) }, 6);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause], "it may come back still");
-    member.commit(1, 5, &[], false).expect("empty");
+    member.commit(1, 5, &[], false);
     member.settle();
     assert!(member.take_flow().is_empty());
-    member.commit(2, 6, &[], false).expect("empty");
+    member.commit(2, 6, &[], false);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Uncertain { generation: 1, unsent_too: false }, Flow::Resume]);
 }
@@ -208,14 +198,14 @@ fn a_later_term_settles_what_came_back_and_what_never_will() {
 fn a_leader_that_follows_orders_nothing_more() {
     let mut leader = leader();
     leader.proposed(Millis(0), writes(2, 0, &[1]));
-    leader.follow();
+    leader.sequencer.follow();
     leader.set_leadership(LEADERLESS, 6);
     leader.settle();
     assert_eq!(leader.take_flow(), [Flow::Pause]);
     leader.proposed(Millis(0), writes(2, 0, &[1]));
     leader.set_leadership(Leadership::Leader, 7);
-    leader.commit(2, 7, &[], false).expect("empty");
-    leader.lead(7);
+    leader.commit(2, 7, &[], false);
+    leader.sequencer.lead(Term(7));
     leader.settle();
     assert_eq!(leader.take_flow(), [Flow::Uncertain { generation: 1, unsent_too: false }, Flow::Resume]);
     assert!(ordered(&mut leader).is_empty(), "neither what waited nor what came late");
@@ -225,23 +215,23 @@ fn a_leader_that_follows_orders_nothing_more() {
 fn without_a_leader_for_too_long_those_who_wait_are_sent_away() {
     let mut member = follower();
     member.proposed(Millis(0), writes(1, 0, &[1]));
-    member.set_time(Millis(100), WallMillis(0));
+    member.set_time(Millis(100));
     member.set_leadership(LEADERLESS, 6);
     member.settle();
-    member.tick(Millis(1099), WallMillis(0));
+    member.tick(Millis(1099));
     assert_eq!(member.take_flow(), [Flow::Pause]);
-    member.tick(Millis(1100), WallMillis(0));
+    member.tick(Millis(1100));
     assert_eq!(member.take_flow(), [Flow::Uncertain { generation: 1, unsent_too: true }, Flow::Leaderless]);
-    member.tick(Millis(2100), WallMillis(0));
+    member.tick(Millis(2100));
     assert_eq!(member.take_flow(), [Flow::Uncertain { generation: 2, unsent_too: true }], "away is told once");
     member.set_leadership(Leadership::Follower { leader: Some(2) }, 7);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Resume]);
     member.set_leadership(LEADERLESS, 8);
     member.settle();
-    member.tick(Millis(3099), WallMillis(0));
+    member.tick(Millis(3099));
     assert_eq!(member.take_flow(), [Flow::Pause]);
-    member.tick(Millis(3100), WallMillis(0));
+    member.tick(Millis(3100));
     assert_eq!(member.take_flow().last(), Some(&Flow::Leaderless), "and again after every leader");
 }
 
@@ -249,25 +239,25 @@ fn without_a_leader_for_too_long_those_who_wait_are_sent_away() {
 fn who_has_no_space_serves_its_clients_as_without_a_leader() {
     let mut member = follower();
     member.proposed(Millis(0), writes(1, 0, &[1]));
-    member.stall(true);
+    member.forwarding.stall(true);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause]);
     member.proposed(Millis(0), writes(1, 0, &[2]));
     assert_eq!(sequences(&member.take_sends()), ["7: forward 1"], "what comes now waits");
-    member.stall(false);
+    member.forwarding.stall(false);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Resume]);
     assert_eq!(sequences(&member.take_sends()), ["7: forward 2"], "and goes when there is space");
-    member.stall(true);
+    member.forwarding.stall(true);
     member.settle();
-    member.tick(Millis(1000), WallMillis(0));
+    member.tick(Millis(1000));
     let uncertain = Flow::Uncertain { generation: 1, unsent_too: true };
     assert_eq!(member.take_flow(), [Flow::Pause, uncertain, Flow::Leaderless]);
-    member.stall(false);
+    member.forwarding.stall(false);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Resume]);
     let mut leader = leader();
-    leader.stall(true);
+    leader.forwarding.stall(true);
     leader.settle();
     assert!(leader.take_flow().is_empty(), "its clients have nowhere to go");
     leader.peer_connected(1, 70);
@@ -275,9 +265,9 @@ fn who_has_no_space_serves_its_clients_as_without_a_leader() {
     assert_eq!(leader.take_flow(), [Flow::Pause], "it hands over, or nobody who is there has space");
     leader.proposed(Millis(0), writes(2, 0, &[3]));
     assert!(ordered(&mut leader).is_empty(), "what comes now waits");
-    leader.tick(Millis(1000), WallMillis(0));
+    leader.tick(Millis(1000));
     assert_eq!(leader.take_flow().last(), Some(&Flow::Leaderless));
-    leader.stall(false);
+    leader.forwarding.stall(false);
     leader.settle();
     assert_eq!(leader.take_flow(), [Flow::Resume]);
 }
@@ -286,7 +276,7 @@ fn who_has_no_space_serves_its_clients_as_without_a_leader() {
 fn a_snapshot_settles_nothing_that_was_sent() {
     let mut member = follower();
     member.proposed(Millis(0), writes(1, 0, &[1]));
-    member.installed(StateMachine::new(View::empty(7), SessionTable::default()), 9, 5);
+    member.install(StateMachine::new(View::empty(7), SessionTable::default()), 9, 5);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause, Flow::Uncertain { generation: 1, unsent_too: true }, Flow::Resume]);
     assert_eq!(sequences(&member.take_sends()), ["7: forward 1", "7: report 0"]);
@@ -299,7 +289,7 @@ fn a_snapshot_that_failed_is_not_tried_again_behind_another_servers() {
     member.sequencer.freeze(Millis(0), Vec::new());
     let index = member.sequencer.index();
     assert_eq!(member.sequencer.frozen_again(index).map(|frozen| frozen.index), Some(index));
-    member.installed(StateMachine::new(View::empty(7), SessionTable::default()), 9, 5);
+    member.install(StateMachine::new(View::empty(7), SessionTable::default()), 9, 5);
     assert!(member.sequencer.frozen_again(index).is_none(), "it is gone");
     member.sequencer.freeze(Millis(0), Vec::new());
     assert!(member.sequencer.frozen_again(index).is_none(), "another one is being written");
@@ -352,14 +342,14 @@ fn a_server_that_sends_faster_than_commands_are_ordered_is_refused() {
 fn the_leader_tells_its_clock_and_hears_who_was_heard() {
     let (mut follower, mut leader) = (follower(), leader());
     leader.peer_connected(1, 3);
-    leader.tick(Millis(5000), WallMillis(0));
+    leader.tick(Millis(5000));
     let heartbeats = leader.take_sends();
     assert_eq!(sequences(&heartbeats), ["3: heartbeat 5000", "3: digest 1"]);
     for heartbeat in heartbeats {
         assert_eq!(follower.received(Millis(40), from(2, 12, 9), heartbeat.message), Ok(()));
     }
-    let echo = |follower: &mut Coordinator| {
-        follower.tick(Millis(50), WallMillis(0));
+    let echo = |follower: &mut Member| {
+        follower.tick(Millis(50));
         match follower.take_sends().pop().map(|send| send.message) {
             Some(PeerMessage::SessionReport(report)) => (report.echo.0, report.sessions),
             other => panic!("{other:?}"),
@@ -377,14 +367,14 @@ fn the_leader_tells_its_clock_and_hears_who_was_heard() {
 fn uninitialised_servers_greet_each_other_and_bootstrap_once() {
     let uninitialised = |server: u8| {
         let mut member = member(server);
-        member.begin_uninitialised(Founders { own: server, voters: vec![1, 2], learners: vec![] }, false);
+        member.forwarding.begin_uninitialised(Founders { own: server, voters: vec![1, 2], learners: vec![] }, false);
         member
     };
     let (mut one, mut two) = (uninitialised(1), uninitialised(2));
     one.peer_connected(2, 7);
     assert_eq!(sequences(&one.take_sends()), ["7: uninitialised 0"]);
-    assert_eq!(one.awaited(), [Awaited::Silent(2)]);
-    let say = |to: &mut Coordinator, from: u8, sends: Vec<PeerSend>| {
+    assert_eq!(one.forwarding.awaited(), [Awaited::Silent(2)]);
+    let say = |to: &mut Member, from: u8, sends: Vec<PeerSend>| {
         for send in sends {
             let sender = Sender { peer: from, incarnation: 10 + u64::from(from), connection: 1 };
             assert_eq!(to.received(Millis(1), sender, send.message), Ok(()));
@@ -398,25 +388,24 @@ fn uninitialised_servers_greet_each_other_and_bootstrap_once() {
     let answer = two.take_sends();
     assert_eq!(sequences(&answer), ["8: uninitialised 11"]);
     say(&mut one, 2, answer);
-    assert!(one.bootstraps(1, 1) && !one.bootstraps(1, 1), "once");
-    assert!(two.bootstraps(1, 1));
-    assert_eq!(one.sequencer.index(), 1);
+    assert!(one.forwarding.bootstraps() && !one.forwarding.bootstraps(), "once");
+    assert!(two.forwarding.bootstraps());
     // Until that is durable it is still uninitialised.
-    one.tick(Millis(1000), WallMillis(0));
+    one.tick(Millis(1000));
     assert_eq!(sequences(&one.take_sends()), ["7: uninitialised 12"]);
-    one.bootstrapped();
+    one.forwarding.bootstrapped();
     // And goes on saying that it has promised nothing, until it does.
-    one.tick(Millis(2000), WallMillis(0));
+    one.tick(Millis(2000));
     assert_eq!(sequences(&one.take_sends()), ["7: uninitialised 12"]);
-    one.tick(Millis(3000), WallMillis(0));
-    one.initialised();
-    assert!(one.take_sends().is_empty() && one.awaited().is_empty());
+    one.tick(Millis(3000));
+    one.forwarding.initialised();
+    assert!(one.take_sends().is_empty() && one.forwarding.awaited().is_empty());
     // From now on it tells its Raft of others.
     let lost = Uninitialised { founders: 0, heard: 0, bootstrapped: false };
     let late = Uninitialised { bootstrapped: true, ..lost };
     assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Uninitialised(late)), Ok(()));
     assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Uninitialised(lost)), Ok(()));
-    assert_eq!(one.take_uninitialised(), [2]);
+    assert_eq!(one.forwarding.take_uninitialised(), [2]);
 }
 
 #[test]
@@ -430,13 +419,13 @@ fn a_leader_that_goes_leaves_nobody_in_doubt() {
     assert_eq!(sequences(&member.take_sends()), ["7: report 2", "7: paused 3"]);
     member.settle();
     member.proposed(Millis(1), writes(1, 0, &[2]));
-    member.tick(Millis(2), WallMillis(0));
+    member.tick(Millis(2));
     assert!(member.take_sends().is_empty(), "nothing is sent behind that");
     assert_eq!(member.take_flow(), [Flow::Pause]);
     let Proposals { identities, commands, .. } = writes(1, 0, &[1]);
     let batch = Batch { time: WallMillis(1), first_zxid: 5 << 32 | 1, features: 0, identities, commands };
-    member.commit(1, 5, &batch.encode(), false).expect("a batch");
-    member.commit(2, 6, &[], false).expect("empty");
+    member.commit(1, 5, &batch.encode(), false);
+    member.commit(2, 6, &[], false);
     member.set_leadership(Leadership::Follower { leader: Some(2) }, 6);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Resume], "all has come back");
@@ -456,9 +445,9 @@ fn a_pause_ends_with_what_it_is_for_or_soon() {
     member.received(Millis(1), from, PeerMessage::Pause(Pause { term: 5 })).expect("of its leader");
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause]);
-    member.tick(Millis(2 * PAUSE_MAX_MS), WallMillis(0));
+    member.tick(Millis(2 * PAUSE_MAX_MS));
     assert!(member.take_flow().is_empty());
-    member.tick(Millis(2 * PAUSE_MAX_MS + 1), WallMillis(0));
+    member.tick(Millis(2 * PAUSE_MAX_MS + 1));
     assert_eq!(member.take_flow(), [Flow::Resume], "its leader stays");
 }
 
@@ -467,7 +456,7 @@ fn a_leader_waits_for_all_that_are_linked() {
     let mut leader = leader();
     leader.peer_connected(3, 9);
     leader.take_sends();
-    leader.set_time(Millis(10), WallMillis(0));
+    leader.set_time(Millis(10));
     assert!(leader.pause() && !leader.pause(), "it asks once");
     assert_eq!(sequences(&leader.take_sends()), ["9: pause"]);
     assert!(!leader.is_paused());
@@ -478,24 +467,37 @@ fn a_leader_waits_for_all_that_are_linked() {
     assert!(leader.is_paused());
     leader.peer_connected(4, 10);
     assert!(!leader.is_paused());
-    leader.set_time(Millis(10 + PAUSE_MAX_MS), WallMillis(0));
+    leader.set_time(Millis(10 + PAUSE_MAX_MS));
     assert!(leader.is_paused(), "it does not wait for ever");
+}
+
+/// An entry of term 5 with transactions of server 1: so many that are done, begun, and ended later.
+fn came_back(index: u64, (done, begun, ended): (usize, usize, usize)) -> AppliedEntry {
+    let outcomes = vec![Outcome::SessionClosed; done]
+        .into_iter()
+        .chain(vec![Outcome::Underway(Box::new((Servers::default(), 0))); begun])
+        .chain(vec![Outcome::Later(Box::new(Outcome::SessionClosed)); ended]);
+    let origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 11 };
+    let txn =
+        |outcome| AppliedTxn { zxid: Zxid(0), changes: Changes::new(), session: None, origin: Some(origin), outcome };
+    let batch = AppliedBatch { time: WallMillis(0), txns: outcomes.map(txn).collect() };
+    AppliedEntry { index, term: 5, own: false, digest: None, batch }
 }
 
 #[test]
 fn what_is_under_way_has_not_come_back() {
-    let back = |done, begun, ended| Back { done, begun, ended };
     for (entries, doubt) in [
-        ([back(1, 0, 0), back(0, 1, 0)], true),
-        ([back(1, 1, 0), back(0, 0, 1)], false),
-        ([back(1, 0, 0), back(0, 0, 1)], true),
-        ([back(2, 0, 0), back(0, 0, 0)], false),
+        ([(1, 0, 0), (0, 1, 0)], true),
+        ([(1, 1, 0), (0, 0, 1)], false),
+        ([(1, 0, 0), (0, 0, 1)], true),
+        ([(2, 0, 0), (0, 0, 0)], false),
     ] {
         let mut member = follower();
         member.proposed(Millis(0), writes(1, 0, &[1, 2]));
-        let ensemble = member.ensemble.as_mut().expect("it is of one");
-        entries.into_iter().for_each(|back| ensemble.applied_term(5, back));
-        member.commit(1, 6, &[], false).expect("empty");
+        for (index, back) in (1..).zip(entries) {
+            member.applied(came_back(index, back));
+        }
+        member.commit(1, 6, &[], false);
         member.settle();
         let told = member.take_flow().iter().any(|note| matches!(note, Flow::Uncertain { .. }));
         assert_eq!(told, doubt, "{entries:?}");

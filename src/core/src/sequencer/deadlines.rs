@@ -1,0 +1,67 @@
+//! When each session ends unless it is heard from, while this server leads.
+
+use crate::command::Origin;
+use crate::ids::{Millis, SessionId};
+use crate::limits::SESSIONS_PIECE;
+use crate::session::{Expiry, Session, SessionTable, Witness};
+
+/// See the module.
+pub(super) struct Deadlines {
+    expiry: Expiry,
+    /// The first session whose deadline is yet to be started.
+    starts_from: Option<SessionId>,
+    /// This server, and this start of it.
+    start: (u8, u64),
+}
+
+impl Deadlines {
+    pub(super) fn new(tick_ms: u64, start: (u8, u64)) -> Self {
+        Self { expiry: Expiry::new(tick_ms), starts_from: None, start }
+    }
+
+    pub(super) const fn expiry(&self) -> &Expiry {
+        &self.expiry
+    }
+
+    pub(super) const fn expiry_mut(&mut self) -> &mut Expiry {
+        &mut self.expiry
+    }
+
+    /// Every session has a full timeout from now on. Where they are very many, the deadlines of some are started by the
+    /// next calls of [`Deadlines::start_some`].
+    pub(super) fn start_all(&mut self, now: Millis, sessions: &SessionTable) {
+        self.starts_from = Some(SessionId(i64::MIN));
+        self.start_some(now, sessions);
+    }
+
+    pub(super) fn start_some(&mut self, now: Millis, sessions: &SessionTable) {
+        let Some(from) = self.starts_from else { return };
+        let mut sessions = sessions.range(from..);
+        for (id, session) in sessions.by_ref().take(SESSIONS_PIECE) {
+            self.start(now, *id, session);
+        }
+        self.starts_from = sessions.next().map(|(id, _)| *id);
+    }
+
+    /// This session has a full timeout from now on.
+    pub(super) fn start(&mut self, now: Millis, id: SessionId, session: &Session) {
+        let witness = self.witness(now, session.owner);
+        self.expiry.start(now, id, session.timeout_ms, witness);
+    }
+
+    /// This server leads no more.
+    pub(super) fn clear(&mut self) {
+        self.expiry.clear();
+        self.starts_from = None;
+    }
+
+    /// Who hears the connection that owns a session. Nobody, if its process is no more.
+    fn witness(&mut self, now: Millis, owner: Option<Origin>) -> Option<Witness> {
+        let at = owner?;
+        let (server, incarnation) = self.start;
+        if at.server != server {
+            return self.expiry.server(now, at.server, at.incarnation);
+        }
+        (at.incarnation == incarnation).then_some(Witness::Shard(at.shard))
+    }
+}

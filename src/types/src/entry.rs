@@ -1,0 +1,43 @@
+//! Entries of the replicated log, and what a server stores beside them.
+
+use bytes::Bytes;
+
+use crate::ids::{Index, NodeId, Term};
+
+/// What a server must store for a restart beside its entries.
+///
+/// `term` and `vote` must be durable before a message with them is sent. `commit` is a hint that saves work after a restart,
+/// except where an append that must be synced brings it: that commit holds a membership change, and a restart must know
+/// of it, or the server would count votes by a membership that is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardState {
+    /// Latest term this server has seen.
+    pub term: Term,
+    /// The candidate that it voted for in that term.
+    pub vote: Option<NodeId>,
+    /// Highest index known committed; after a restart at least that of the last append that was synced, and at most the
+    /// last entry.
+    pub commit: Index,
+}
+
+/// What an entry carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// A payload of the application. An empty payload is a new leader's own no-op entry.
+    Normal,
+    /// A membership change; the payload is an encoded `ConfChange` of `corral-consensus`.
+    ConfChange,
+}
+
+/// One log entry. Cloning shares the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Term of the leader that made it.
+    pub term: Term,
+    /// Position in the log.
+    pub index: Index,
+    /// What the payload is.
+    pub kind: EntryKind,
+    /// At most `Config::max_entry_bytes` bytes for entries proposed here.
+    pub payload: Bytes,
+}
