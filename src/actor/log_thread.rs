@@ -2,13 +2,12 @@
 //!
 //! Everything here may block; nothing else in the process waits for it. A failed sync ends the process.
 
-use std::collections::VecDeque;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use corral_consensus::Append;
-use corral_engine::{Event, ToLog};
+use corral_engine::{Event, LogQueue, ToLog};
 use corral_storage::log::{Log, LogError};
 use corral_storage::{MmapDisk, Spare, SpareJob};
 
@@ -74,23 +73,23 @@ impl Preparer {
     }
 }
 
-/// The mailbox, and what was taken from it while a write waited for space.
+/// The mailbox, and the messages that were taken from it while a write waited for space.
 struct Inbox<'a> {
     mailbox: &'a flume::Receiver<ToLog>,
-    held: VecDeque<ToLog>,
+    held: LogQueue,
 }
 
 impl Inbox<'_> {
     /// The next message; nothing when there is none within this time, or all senders are gone.
     fn next(&mut self, timeout: Option<Duration>) -> Option<ToLog> {
-        self.held.pop_front().or_else(|| match timeout {
+        self.held.next().or_else(|| match timeout {
             Some(timeout) => self.mailbox.recv_timeout(timeout).ok(),
             None => self.mailbox.recv().ok(),
         })
     }
 
     fn next_now(&mut self) -> Option<ToLog> {
-        self.held.pop_front().or_else(|| self.mailbox.try_recv().ok())
+        self.held.next().or_else(|| self.mailbox.try_recv().ok())
     }
 
     /// Waits a little for space. What may be let go of the log is let go at once: it may be what the disk is full of.
@@ -98,9 +97,11 @@ impl Inbox<'_> {
         const RETRY_AFTER: Duration = Duration::from_millis(200);
         let until = Instant::now() + RETRY_AFTER;
         loop {
+            if let Some(ToLog::Trim(index)) = self.held.next_trim() {
+                return log.trim_before(index).map(drop);
+            }
             match self.mailbox.recv_deadline(until) {
-                Ok(ToLog::Trim(index)) => return log.trim_before(index).map(drop),
-                Ok(other) => self.held.push_back(other),
+                Ok(message) => self.held.push(message),
                 Err(flume::RecvTimeoutError::Timeout) => return Ok(()),
                 Err(flume::RecvTimeoutError::Disconnected) => {
                     thread::sleep(until.saturating_duration_since(Instant::now()));
@@ -112,11 +113,7 @@ impl Inbox<'_> {
 
     /// What to say when this append, and those behind it, are given up for want of space.
     fn given_up(&self, append: Option<&Append>, error: &LogError) -> Fault {
-        let behind = self.held.iter().filter_map(|message| match message {
-            ToLog::Append(append) => Some(append),
-            _ => None,
-        });
-        let entries = || append.into_iter().chain(behind.clone()).flat_map(|append| &append.entries);
+        let entries = || append.into_iter().chain(self.held.appends()).flat_map(|append| &append.entries);
         let (count, bytes) = (entries().count(), entries().map(|entry| entry.payload.len()).sum::<usize>());
         let sentence = format!(
             "{error}, then start again. Told to stop, the server did not wait longer: {count} log entries ({bytes} bytes) \
@@ -145,7 +142,7 @@ pub(crate) fn run(
     mailbox: &flume::Receiver<ToLog>,
     endings: &flume::Sender<Ending>,
 ) {
-    if let Err(fault) = keeper.serve(&mut log, Inbox { mailbox, held: VecDeque::new() }) {
+    if let Err(fault) = keeper.serve(&mut log, Inbox { mailbox, held: LogQueue::default() }) {
         tracing::error!("the log failed: {fault}");
         let _ = endings.send(Ending::Failed(fault));
     }

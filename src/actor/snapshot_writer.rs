@@ -293,12 +293,12 @@ pub(crate) fn write(
     let name = written.and_then(|()| file.finish()).map_err(|error| NotWritten::at(bytes, &error))?;
     let snapshot =
         load(disk, &name.file, 1, &AtomicU64::new(0)).map_err(|unusable| NotWritten::Failed(unusable.to_string()))?;
-    let log_from = retire(disk, settings, (zxid.0, index)).map_err(NotWritten::failed)?;
+    let kept = retire(disk, settings, (zxid.0, index)).map_err(NotWritten::failed)?;
     let took = started.elapsed();
     snapshots.note(took);
     let took_ms = whole_ms(took);
     tracing::info!(file = %name.file, %zxid, nodes = stats.nodes, bytes, took_ms, "snapshot written");
-    Ok(WrittenSnapshot { snapshot: snapshot.snapshot, bytes: snapshot.bytes, index, term, log_from })
+    Ok(WrittenSnapshot { snapshot: snapshot.snapshot, bytes: snapshot.bytes, index, term, kept })
 }
 
 /// Keeps a snapshot from taking all of the disk: the log shares it, and each of the log's syncs waits for what the disk
@@ -313,23 +313,17 @@ fn pace() -> Pace {
     })
 }
 
-/// Removes old snapshots if that is wanted, and says from where on the log is needed: after the oldest snapshot that
-/// stays, so that a damaged newest snapshot can be done without.
-fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: Place) -> std::io::Result<u64> {
-    let kept = if settings.purge { purge } else { kept_snapshots };
-    let names = kept(disk, newest, settings.retained)?;
-    if names.len() < 2 && settings.retained > 1 {
-        // The first snapshot of all: what stands in for a second one is the whole log.
-        return Ok(1);
-    }
-    let mut oldest = newest.1;
-    for name in names {
-        match snapshot_index(disk, &name) {
-            Ok(index) => oldest = oldest.min(index),
-            Err(error) => tracing::warn!("an older snapshot cannot be read and does not count: {error}"),
+/// Removes old snapshots if that is wanted. Gives the log indices of the snapshots that stay and can be read.
+fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: Place) -> std::io::Result<Vec<u64>> {
+    let names = if settings.purge { purge } else { kept_snapshots }(disk, newest, settings.retained)?;
+    let readable = |name| match snapshot_index(disk, &name) {
+        Ok(index) => Some(index),
+        Err(error) => {
+            tracing::warn!("an older snapshot cannot be read and does not count: {error}");
+            None
         }
-    }
-    Ok(oldest + 1)
+    };
+    Ok(names.into_iter().filter_map(readable).collect())
 }
 
 #[cfg(test)]

@@ -79,7 +79,8 @@ pub(crate) fn settings(
         generation: recovery.generation,
         piece_bytes: PIECE_BYTES_MAX,
     });
-    Settings { shards, newest: recovery.offered.clone(), ensemble }
+    let snapshots_retained = config.snapshot.snapshots_retained as usize;
+    Settings { shards, snapshots_retained, newest: recovery.offered.clone(), ensemble }
 }
 
 /// The membership that this one knew last; whoever holds no data has no part in what was.

@@ -11,6 +11,7 @@ use corral_core::ids::SessionId;
 use corral_core::sequencer::FrozenState;
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::snapshot::{TreeBuilder, initial_snapshot};
+use corral_engine::Purpose;
 use corral_peer::Generation;
 use corral_storage::MmapDisk;
 use corral_zookeeper::password;
@@ -21,7 +22,7 @@ use crate::config::Config;
 use crate::data::owner;
 use crate::exit::{ExitCode, Fault};
 use crate::node::membership;
-use crate::node::recovery::{Opened, Purpose, open};
+use crate::node::recovery::{Opened, open};
 use crate::runtime::random::random;
 
 /// Log index and term of the snapshot. A member at those of a new ensemble would count as one without data. The first leader begins

@@ -9,13 +9,11 @@ use corral_consensus::limits::ENTRY_BYTES_MAX;
 use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId};
 use corral_core::cost::COMMAND_MAX;
 use corral_core::evaluate::{StateMachine, features};
-use corral_core::forwarding::Founders;
 use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
-use corral_core::servers::{Role, Servers};
 use corral_core::shared::Text;
 use corral_engine::recovery::{self, DataKind, Member, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedSnapshot, Now, Offered, extra};
+use corral_engine::{LoadedSnapshot, Now, Offered, OnDamage, Purpose, extra, on_damage};
 use corral_peer::Generation;
 use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, LogError, Progress, Recovered as Found, SteppedOver};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
@@ -68,35 +66,38 @@ pub(crate) struct Start<'a> {
 /// # Errors
 /// Whatever keeps the data from being served, each with file, offset and what to do.
 pub(crate) fn recover(config: &Config, start: Start<'_>) -> Result<Recovery, Fault> {
-    let purpose = if config.own_member().is_some() { Purpose::Member } else { Purpose::Alone };
+    let purpose = if config.own_member().is_some() { Purpose::Member } else { Purpose::Standalone };
     let damaged = match recover_whole(config, start, purpose) {
-        Err(fault) if fault.code == ExitCode::DataDamaged && has_peers(config) => fault,
+        Err(fault) if fault.code == ExitCode::DataDamaged && purpose == Purpose::Member => fault,
         other => return other,
     };
-    // Only data that are this server's, and while nobody else has them.
+    // Only data that are this server's, and while no other process has them.
     let disk = MmapDisk::open(&config.server.data_dir, SyncRecipe::default())?;
     owner::claim(&disk, config)?;
     if config.server.log_dir != config.server.data_dir {
         owner::claim(&MmapDisk::open(&config.server.log_dir, SyncRecipe::default())?, config)?;
     }
-    if is_only_voter(config, &disk) {
-        drop(disk);
-        // Once more, for a sentence that sends nobody to servers that have nothing to give.
-        return recover_whole(config, start, Purpose::OnlyVoter).map_err(|fault| {
+    let decision = decide(config, &disk);
+    drop(disk);
+    match decision {
+        OnDamage::Refuse => Err(damaged),
+        // Once more, for a sentence that sends no operator to servers that have nothing to give.
+        OnDamage::ReadAsOnlyVoter => recover_whole(config, start, Purpose::OnlyVoter).map_err(|fault| {
             let sentence = format!(
                 "{fault}; this server is the only voter, so no other server can replace its data; nothing was changed"
             );
             Fault::new(fault.code, sentence)
-        });
+        }),
+        OnDamage::PutAside => {
+            tracing::error!("{}", as_healed(&damaged.sentence));
+            quarantine::put_aside(config)?;
+            tracing::warn!(
+                "the damaged data were put aside into the directory `damaged`: this server begins without data, and takes \
+                 everything from the other servers"
+            );
+            recover_whole(config, start, purpose)
+        }
     }
-    tracing::error!("{}", as_healed(&damaged.sentence));
-    quarantine::put_aside(config)?;
-    drop(disk);
-    tracing::warn!(
-        "the damaged data were put aside into the directory `damaged`: this server begins without data, and takes everything \
-         from the other servers"
-    );
-    recover_whole(config, start, purpose)
 }
 
 /// What is damaged, without advice to do by hand what this server does itself.
@@ -105,30 +106,13 @@ fn as_healed(sentence: &str) -> String {
     sentence.replace(ADVICE, heals).replace(Purpose::Member.remedy(), heals)
 }
 
-/// Whether other servers that vote are configured.
-fn has_peers(config: &Config) -> bool {
-    let own = u64::from(config.server.server_id);
-    config.own_member().is_some() && membership::wanted(config).voters.iter().any(|id| id.0 != own)
-}
-
-/// Whether no other server votes, whatever is configured: after a reconfig, by the newest membership that this one
-/// has known, or after a rescue, by the newest snapshot that tells. Where neither can be read others may have what this
-/// server's disk has lost.
-fn is_only_voter(config: &Config, disk: &MmapDisk) -> bool {
-    let own = config.server.server_id;
-    let by_list = remembered::read(disk).is_some_and(|list| votes_alone(&list.servers, own));
-    let by_snapshot = || {
-        let ensemble = snapshots::readable_extra(disk).and_then(|extra| extra::decode(&extra).ok());
-        let mut members = ensemble.into_iter().map(|(ensemble, _)| ensemble.members);
-        members.any(|all| all.voters_outgoing.is_empty() && all.voters.iter().map(|id| id.0).eq([u64::from(own)]))
-    };
-    by_list || by_snapshot()
-}
-
-/// Whether this server is the only participant of the list.
-fn votes_alone(list: &Servers, own: u8) -> bool {
-    let voters = list.roles().filter(|(_, role)| *role == Role::Participant);
-    voters.map(|(id, _)| id).eq([own])
+/// Decides about damaged data.
+fn decide(config: &Config, disk: &MmapDisk) -> OnDamage {
+    let own = NodeId(u64::from(config.server.server_id));
+    let list = remembered::read(disk).map(|list| list.servers);
+    let extra = snapshots::readable_extra(disk).and_then(|extra| extra::decode(&extra).ok());
+    let members = extra.map(|(ensemble, _)| ensemble.members);
+    on_damage(own, &membership::wanted(config), list.as_ref(), members.as_ref())
 }
 
 /// As [`recover`]; damage is not healed.
@@ -140,7 +124,7 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     let distrusted = quarantine::distrusted(disk.path())?;
     let log_damaged =
         found.stepped_over.as_ref().map(|damage| format!("{}: damaged at offset {}", damage.file, damage.offset));
-    let healing = quarantine::waits(&disk, data != DataKind::Uninitialised)?;
+    let is_healing = quarantine::waits(&disk, data != DataKind::Uninitialised)?;
     let offered = newest.as_ref().map(LoadedSnapshot::offered);
     let state = state_machine(newest.as_ref())?;
     let (nodes, index) = (state.0.view().node_count(), state.1);
@@ -150,8 +134,9 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
         sequencer: sequencer_config(config, incarnation, bytes_max),
         servers: config.own_member().map(|_| Text::from(&*ensemble::servers(config).lines())),
         ensemble: config.own_member().map(|_| ensemble::member_config(config, shards)),
-        founders: founders(config, healing),
+        founders: membership::founders(config),
         raft: raft_config(config, incarnation, bytes_max),
+        is_healing,
         is_state_corrupt: distrusted.is_some(),
         data,
     };
@@ -234,7 +219,8 @@ pub(crate) fn open(
     }
     let snapshots = snapshots::newest(&disk, threads, mismatches)?;
     let create_if_missing = snapshots.newest.is_none() && snapshots.damaged.is_empty();
-    let held = held(purpose, snapshots.newest.as_ref());
+    let index = snapshots.newest.as_ref().map_or(0, |loaded| loaded.index);
+    let held = purpose.damage_tolerated_to(index);
     let (log, found) =
         open_log(log_disk.clone(), config, purpose, LogConfig { create_if_missing, held, ..LogConfig::default() })?;
     if snapshots.newest.is_none() && !snapshots.damaged.is_empty() && found.first_index > 1 {
@@ -247,15 +233,6 @@ pub(crate) fn open(
         tracing::warn!("{instead}");
     }
     Ok(Opened { disk, log_disk, newest: snapshots.newest, log, found })
-}
-
-/// One that lost its data to damage founds nothing: nobody agrees with it on the founders.
-fn founders(config: &Config, healing: bool) -> Founders {
-    let mut founders = membership::founders(config);
-    if healing {
-        founders.voters.clear();
-    }
-    founders
 }
 
 fn open_log(
@@ -306,25 +283,13 @@ fn open_log(
     Ok((log, found))
 }
 
-/// Up to which entry the log may be damaged. Another server may count on the vote of a member, and such damage can hide
-/// it: a member has its data replaced. Of the only voter of an ensemble the entry that the snapshot ends with has to be
-/// there, to tell whether the log goes on from it.
-fn held(purpose: Purpose, newest: Option<&LoadedSnapshot>) -> u64 {
-    let index = newest.map_or(0, |loaded| loaded.index);
-    match purpose {
-        Purpose::Alone => index,
-        Purpose::OnlyVoter => index.saturating_sub(1),
-        Purpose::Member | Purpose::Rescue => 0,
-    }
-}
-
 /// Reports the end of the log that was truncated. It reassures only where the durable point of the last process is
 /// known.
 fn say_what_was_cut(purpose: Purpose, cut: &CutInfo) {
     let CutInfo { file, offset, bytes, never_acknowledged } = cut;
     let consequence = match (never_acknowledged, purpose) {
         (true, _) => "it lies behind the durable point that the file DURABLE states: it was never acknowledged",
-        (false, Purpose::Alone | Purpose::OnlyVoter | Purpose::Rescue) => {
+        (false, Purpose::Standalone | Purpose::OnlyVoter | Purpose::Rescue) => {
             "the power was lost, or the file DURABLE, so it is not known whether it was acknowledged. A write that a power cut \
              interrupted looks like this, and so does a damaged disk: if the disk is suspect, compare with a backup"
         }
@@ -356,34 +321,6 @@ fn say_who_could_read(disk: &MmapDisk) {
             "files in {path} are accessible to other users, and their mode cannot be changed ({first}); they hold session \
              passwords: run `chmod 600` on them as their owner"
         );
-    }
-}
-
-/// What data are read for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// A server that runs alone.
-    Alone,
-    /// One of an ensemble.
-    Member,
-    /// The only one of an ensemble that votes; others may be configured, or observe.
-    OnlyVoter,
-    /// A survivor is to be an ensemble by itself: there are no others to learn from.
-    Rescue,
-}
-
-impl Purpose {
-    /// What to do when data are missing.
-    pub(crate) fn remedy(self) -> &'static str {
-        match self {
-            Purpose::Alone | Purpose::OnlyVoter => "restore the data directory from a backup",
-            Purpose::Member => {
-                "empty the data directory but for `myid` and start: this server learns everything from the others"
-            }
-            Purpose::Rescue => {
-                "this server cannot be rescued: leave its directory as it is, and rescue another survivor, or restore a backup"
-            }
-        }
     }
 }
 
@@ -464,16 +401,5 @@ mod tests {
         assert_eq!(code(ConsensusError::Config { reason: "election_ticks is too large" }), ExitCode::Config);
         assert_eq!(code(ConsensusError::Library("it is not ready".to_owned())), ExitCode::Internal);
         assert_eq!(code(ConsensusError::VoteForNodeZero), ExitCode::DataDamaged);
-    }
-
-    #[test]
-    fn observers_do_not_vote() {
-        let votes = |text: &str| {
-            let (list, _) = Servers::parse(text).expect("the list is good");
-            [1, 2].map(|own| votes_alone(&list, own))
-        };
-        assert_eq!(votes("server.1=a:1:2\nserver.2=b:1:2:observer\nserver.3=c:1:2:observer\nversion=5"), [true, false]);
-        assert_eq!(votes("server.1=a:1:2\nserver.2=b:1:2\nversion=5"), [false, false]);
-        assert_eq!(votes("server.2=b:1:2\nversion=5"), [false, true]);
     }
 }

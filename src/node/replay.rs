@@ -6,13 +6,12 @@ use bytes::Bytes;
 use corral_consensus::ConfChange;
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
-use corral_engine::recovery::reaches;
+use corral_engine::{Purpose, recovery::reaches};
 use corral_storage::EntryKind as RecordKind;
 use corral_storage::log::Entry as Record;
 
 use crate::exit::not_a_batch;
 use crate::exit::{ExitCode, Fault};
-use crate::node::recovery::Purpose;
 
 /// Checks that a log with these entries, first and last, goes on where the snapshot ends, if it holds anything behind
 /// it.
@@ -75,12 +74,12 @@ mod tests {
     #[test]
     fn a_log_that_does_not_reach_the_snapshot_is_described() {
         for held in [(1, 10), (11, 12), (5, 20), (11, 10)] {
-            assert!(check_reach(Purpose::Alone, held, 10).is_ok(), "{held:?}");
+            assert!(check_reach(Purpose::Standalone, held, 10).is_ok(), "{held:?}");
         }
         for (first, last, holds) in
             [(12, 20, "entries 12 to 20"), (1, 9, "entries 1 to 9"), (12, 11, "no entry, and its next one is 12")]
         {
-            let fault = check_reach(Purpose::Alone, (first, last), 10).expect_err("entries are missing");
+            let fault = check_reach(Purpose::Standalone, (first, last), 10).expect_err("entries are missing");
             assert_eq!(fault.code, ExitCode::DataDamaged);
             assert!(fault.sentence.contains(holds) && fault.sentence.contains("ends at 10"), "{}", fault.sentence);
         }

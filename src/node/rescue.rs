@@ -12,8 +12,8 @@ use corral_consensus::Membership;
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
-use corral_engine::extra;
 use corral_engine::recovery::Walk;
+use corral_engine::{Purpose, extra};
 use corral_journal::each_entry;
 use corral_peer::Generation;
 use corral_storage::log::ADVICE;
@@ -25,7 +25,7 @@ use crate::data::owner;
 use crate::data::remembered;
 use crate::exit::{ExitCode, Fault};
 use crate::node::membership;
-use crate::node::recovery::{Opened, Purpose, entry_bytes_max, open, sequencer_config, state_machine};
+use crate::node::recovery::{Opened, entry_bytes_max, open, sequencer_config, state_machine};
 use crate::node::replay::{apply_alone, check_reach};
 
 /// What a data directory holds, and who belonged to its ensemble.

@@ -90,7 +90,8 @@ pub enum ToLog {
         /// Index of the last one.
         upto: u64,
     },
-    /// Entries before this index are not needed any more.
+    /// Entries before this index are not needed any more. [`LogQueue`](crate::LogQueue) lets it overtake messages that wait
+    /// for space.
     Trim(u64),
     /// Begin another segment, so that the next trim can drop all that was written so far.
     Seal,

@@ -100,13 +100,13 @@ impl<M: Replicated> Engine<M> {
     /// # Panics
     /// If either settings or member are those of a standalone server, and the other is not.
     pub fn new(member: Member<M>, settings: Settings) -> Engine<M> {
-        let Settings { shards, newest, ensemble } = settings;
+        let Settings { shards, snapshots_retained, newest, ensemble } = settings;
         let Member { replica, machine, forwarding } = member;
         assert_eq!(ensemble.is_some(), forwarding.is_some(), "settings and data are of one kind");
         let served_snapshot = newest.as_ref().map_or(0, |snapshot| snapshot.index);
         let mode = if ensemble.is_some() { Mode::Looking } else { Mode::Standalone };
         let status = Status::new(mode, served_snapshot);
-        let snapshots = Snapshots::new(machine.sequencer().snapshot_running());
+        let snapshots = Snapshots::new(machine.sequencer().snapshot_running(), snapshots_retained);
         let ensemble =
             ensemble.zip(forwarding).map(|(settings, forwarding)| Ensemble::new(settings, newest, forwarding));
         Engine {
@@ -479,7 +479,7 @@ impl<M: Replicated> Engine<M> {
         if !parts.snapshots.written(written.index, &context) {
             return self.out.push(Effect::Drop(Garbage::Written(written)));
         }
-        let WrittenSnapshot { snapshot, bytes, index, term, log_from } = written;
+        let WrittenSnapshot { snapshot, bytes, index, term, kept } = written;
         if self.replica.raft().is_uninitialised() {
             self.bootstrapped();
         }
@@ -494,7 +494,7 @@ impl<M: Replicated> Engine<M> {
         self.out.effects.extend(frozen.map(|frozen| Effect::Drop(Garbage::Frozen(Box::new(frozen)))));
         self.replica.compact(Index(index), Term(term));
         let (parts, mut context) = self.parts(now);
-        parts.snapshots.trim_log(index, log_from, &mut context);
+        parts.snapshots.trim_log(index, &kept, &mut context);
     }
 
     fn snapshot_failed(&mut self, now: Now, index: u64, was_tried: bool, found: Option<CorruptState>) {

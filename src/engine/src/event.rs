@@ -136,8 +136,8 @@ pub struct WrittenSnapshot {
     pub index: u64,
     /// Term of that entry.
     pub term: u64,
-    /// Entries before this index are in every snapshot that is kept.
-    pub log_from: u64,
+    /// Log indices of the snapshots that stay on the disk, this one included.
+    pub kept: Vec<u64>,
 }
 
 /// A finding that the state of this server is corrupt.

@@ -30,12 +30,14 @@
 mod addresses;
 mod arrivals;
 mod census;
+mod damage;
 mod effect;
 mod engine;
 mod event;
 pub mod extra;
 mod frame_error;
 mod known_features;
+mod log_queue;
 mod machine;
 mod membership;
 mod outgoing;
@@ -48,9 +50,11 @@ mod snapshot;
 mod transfer;
 
 pub use addresses::{Moved, PeerAddress, StoredServers, addresses};
+pub use damage::{OnDamage, Purpose, on_damage};
 pub use effect::{Effect, Ended, Garbage, Status, ToLog, ToPeers};
 pub use engine::{Engine, Turned};
 pub use event::{CorruptState, Event, Finding, Incoming, Now, PeerEvent, Receive, WrittenSnapshot};
+pub use log_queue::LogQueue;
 pub use machine::Replicated;
 pub use progress::{CatchUp, LogPosition, Progress, log_position_of};
 pub use settings::{EnsembleSettings, Settings};

@@ -173,6 +173,9 @@ pub struct Plan {
     pub founders: Founders,
     /// Settings of Raft.
     pub raft: RaftConfig,
+    /// Whether damaged data were put aside, and no snapshot of another server has replaced them yet. Such a server founds no
+    /// ensemble: no other agrees with it on the founders.
+    pub is_healing: bool,
     /// Whether an earlier process noted that the state is corrupt: then no snapshot of it is written.
     pub is_state_corrupt: bool,
 }
@@ -258,8 +261,11 @@ pub fn recover<M: Replicated, L: StoredLog>(
     machine: impl FnOnce(Sequencer) -> M,
     now: &dyn Fn() -> Now,
 ) -> Result<Recovered<M>, RecoveryFault<L::Error>> {
-    let Plan { data, state: (state, index, term), sequencer, servers, ensemble, founders, raft, is_state_corrupt } =
-        plan;
+    let Plan { data, state: (state, index, term), sequencer, servers, ensemble, raft, .. } = plan;
+    let (mut founders, is_state_corrupt) = (plan.founders, plan.is_state_corrupt);
+    if plan.is_healing {
+        founders.voters.clear();
+    }
     let is_alone = data == DataKind::Standalone;
     if !is_alone {
         log.go_on_behind((index, term))?;

@@ -12,6 +12,8 @@ use crate::snapshot::Offered;
 pub struct Settings {
     /// Number of shards of this server.
     pub shards: usize,
+    /// Number of snapshots that the driver keeps, the newest included.
+    pub snapshots_retained: usize,
     /// The snapshot that recovery began with, to be offered to other servers.
     pub newest: Option<Offered>,
     /// The settings of a server of an ensemble; `None` of a standalone server.

@@ -82,7 +82,7 @@ impl World {
             Fault::Empty if !self.may_empty() => {}
             Fault::Empty => {
                 self.crash(true)?;
-                self.set_empty();
+                self.set_empty(false);
             }
             Fault::SpoilSnapshot => self.spoil_snapshot(),
             Fault::Damage => {

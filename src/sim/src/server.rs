@@ -27,7 +27,7 @@ use corral_core::sequencer::{FrozenState, Sequencer};
 use corral_core::shard::{ShardConfig, ShardMessage};
 use corral_engine::Replicated as _;
 use corral_engine::recovery::Recovered;
-use corral_engine::{Engine, EnsembleSettings, Event, Offered, Receive, Settings, ToLog};
+use corral_engine::{Engine, EnsembleSettings, Event, LogQueue, Offered, Receive, Settings, ToLog};
 use corral_peer::Generation;
 use corral_storage::SimDisk;
 use corral_storage::log::Log;
@@ -37,6 +37,7 @@ pub(crate) use list::is_member;
 pub(crate) use observed_machine::{CommittedEntry, ObservedMachine};
 pub(crate) use peers::Wire;
 
+use self::recovery::Started;
 use crate::limits::PROPOSALS_BYTES_MAX;
 use crate::model::{LinkId, SUPER_ID};
 use crate::options::Options;
@@ -95,12 +96,14 @@ pub(crate) struct ShardSide {
 
 struct LogSide {
     log: Log<SimDisk>,
-    inbox: VecDeque<ToLog>,
+    inbox: LogQueue,
     /// A turn is planned or a sync is under way.
     busy: bool,
     appends: u64,
     is_full: bool,
     failed: bool,
+    /// The part of the log that was damaged at the start, and that the newest snapshot holds.
+    damaged: Option<String>,
 }
 
 #[derive(Default)]
@@ -158,12 +161,13 @@ impl World {
         let incarnation = (at as u64) << 56 | u64::from(node.life) << 32 | self.schedule.below(1 << 32);
         let (path_seed, log_seed) = (self.schedule.word(), self.disk_rng.word());
         let recovered = self.recover(incarnation, path_seed, log_seed);
-        let (Recovered { mut member, frozen, hard_state }, log, snapshot_index, newest) = match recovered {
+        let Started { recovered, log, snapshot_index, newest, log_damaged } = match recovered {
             Ok(started) => started,
             // A fault that was ordered, and fell into the start.
             Err(reason) if reason.contains("simulated") => return self.crash(true),
             Err(reason) => return Err(Violation::of("recovery", reason)),
         };
+        let Recovered { mut member, frozen, hard_state } = recovered;
         let entries = std::mem::take(&mut member.machine.committed);
         self.counts.replayed += entries.len() as u64;
         let upto = member.replica.applied().0;
@@ -176,7 +180,15 @@ impl World {
         let shards =
             (0..self.options.shards).map(|id| self.new_shard(id, incarnation, member.machine.sequencer())).collect();
         let engine = Engine::new(member, self.settings(newest));
-        let log = LogSide { log, inbox: VecDeque::new(), busy: false, appends: 0, is_full: false, failed: false };
+        let log = LogSide {
+            log,
+            inbox: LogQueue::default(),
+            busy: false,
+            appends: 0,
+            is_full: false,
+            failed: false,
+            damaged: log_damaged,
+        };
         self.nodes[self.at].server = Some(Box::new(Server {
             shards,
             engine,
@@ -223,7 +235,12 @@ impl World {
             generation: if newest.is_some() { Generation::FIRST } else { Generation::NONE },
             piece_bytes: PIECE_BYTES,
         });
-        Settings { shards: usize::from(self.options.shards), newest, ensemble }
+        Settings {
+            shards: usize::from(self.options.shards),
+            snapshots_retained: self.options.snapshots_retained,
+            newest,
+            ensemble,
+        }
     }
 
     fn new_shard(&self, id: u16, incarnation: u64, sequencer: &Sequencer) -> ShardSide {

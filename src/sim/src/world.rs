@@ -106,6 +106,8 @@ pub(crate) struct Node {
     pub(crate) remembered: Option<StoredServers>,
     /// It noted that its state is not to be trusted.
     pub(crate) distrusted: Option<String>,
+    /// Its damaged data were put aside, and no snapshot of another server has replaced them.
+    pub(crate) is_healing: bool,
     /// Units that a command may cost in its build.
     pub(crate) command_cost_max: u64,
     /// A snapshot file with a byte that changed, and what it held before.

@@ -32,6 +32,8 @@ pub(super) fn differs_from_last(sequencer: &Sequencer) -> bool {
 /// Snapshots in progress, and the part of the log that they make superfluous.
 pub(super) struct Snapshots {
     writes: Writes,
+    /// Number of snapshots that stay on the disk.
+    retained: usize,
     /// A snapshot that could not be written, and when it is retried.
     retry: Option<Retry>,
     /// Failures since the last snapshot that was written.
@@ -54,10 +56,11 @@ struct Retry {
 }
 
 impl Snapshots {
-    /// `in_progress`: recovery has requested a snapshot.
-    pub(super) fn new(in_progress: bool) -> Snapshots {
+    /// `in_progress`: recovery has requested a snapshot. `retained`: number of snapshots that stay on the disk.
+    pub(super) fn new(in_progress: bool, retained: usize) -> Snapshots {
         Snapshots {
             writes: Writes::new(in_progress),
+            retained,
             retry: None,
             failures: 0,
             installing: None,
@@ -71,7 +74,7 @@ impl Snapshots {
     /// A write is in progress, and an install has replaced its state.
     #[cfg(test)]
     pub(super) fn replaced_during_write() -> Snapshots {
-        let mut snapshots = Snapshots::new(true);
+        let mut snapshots = Snapshots::new(true, 2);
         snapshots.writes.void();
         snapshots.installs = 1;
         snapshots
@@ -118,17 +121,16 @@ impl Snapshots {
         !is_void
     }
 
-    /// Trims the log behind a snapshot that counts and ends at `index`. `log_from`: the first entry that another kept
-    /// snapshot needs.
-    pub(super) fn trim_log(&mut self, index: u64, log_from: u64, context: &mut Context<'_>) {
+    /// Trims the log behind a snapshot that counts and ends at `index`. `kept`: indices of the snapshots on the disk.
+    pub(super) fn trim_log(&mut self, index: u64, kept: &[u64], context: &mut Context<'_>) {
         let drops_log = self.damaged_to.take_if(|upto| Index(index) >= *upto).is_some();
-        self.log_from = log_from;
+        self.log_from = log_needed_from(kept, self.retained);
         let raft = context.replica.raft();
         let (needed, entries) = (raft.log_needed_from().0, raft.followers().log_entries_kept());
         if entries > 0 {
             tracing::info!(entries, "log entries are kept for a server that receives an older snapshot");
         }
-        context.out.log(ToLog::Trim(if drops_log { index + 1 } else { log_from.min(needed) }));
+        context.out.log(ToLog::Trim(if drops_log { index + 1 } else { self.log_from.min(needed) }));
         self.replace_damaged_log(context);
     }
 
@@ -276,6 +278,12 @@ impl Writes {
     }
 }
 
+/// The first log entry that a start from the oldest kept snapshot needs: a damaged newest snapshot can then be done without.
+/// Until there is a second snapshot the whole log stands in for it.
+fn log_needed_from(kept: &[u64], retained: usize) -> u64 {
+    if kept.len() < 2 && retained > 1 { 1 } else { kept.iter().min().map_or(1, |oldest| oldest + 1) }
+}
+
 /// Time until a snapshot is retried that has failed so often before.
 fn retry_pause(failures: u32) -> Micros {
     Micros(RETRY_AFTER.0 << failures.min(RETRY_DOUBLINGS_MAX))
@@ -284,6 +292,14 @@ fn retry_pause(failures: u32) -> Micros {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_stands_in_for_a_second_snapshot() {
+        assert_eq!(log_needed_from(&[40], 1), 41, "one snapshot is enough here");
+        assert_eq!(log_needed_from(&[40], 3), 1);
+        assert_eq!(log_needed_from(&[40, 20], 3), 21);
+        assert_eq!(log_needed_from(&[], 1), 1);
+    }
 
     #[test]
     fn pauses_grow_and_stay_short_enough_for_space_that_comes() {

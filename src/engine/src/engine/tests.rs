@@ -65,7 +65,7 @@ fn engine() -> Engine {
         piece_bytes: 1 << 10,
     };
     let newest = Some(Offered { index: 9, zxid: 9, bytes: Arc::new(Content) });
-    let settings = Settings { shards: 1, newest, ensemble: Some(ensemble) };
+    let settings = Settings { shards: 1, snapshots_retained: 2, newest, ensemble: Some(ensemble) };
     let mut engine = Engine::new(Member { replica: Replica::new(raft, Index(0)), machine, forwarding }, settings);
     engine.begin(NOW);
     engine.handle(NOW, Event::Peer(NodeId(2), PeerEvent::Accepted { stream: 1, incarnation: 5 }));

@@ -34,6 +34,9 @@ impl World {
         if let Some(what) = self.nodes[at].distrusted.clone() {
             self.tell_engine(Event::StateCorrupt(CorruptState { finding: Finding::NotedByEarlierProcess, what }))?;
         }
+        if let Some(what) = self.nodes[at].server.as_mut().and_then(|server| server.log.damaged.take()) {
+            self.tell_engine(Event::LogDamaged(what))?;
+        }
         Ok(())
     }
 
@@ -232,6 +235,7 @@ impl World {
                 if reason.is_some() {
                     self.note(format_args!("server {} notes that its state is wrong", self.at + 1));
                 }
+                self.nodes[self.at].is_healing &= reason.is_some();
                 self.nodes[self.at].distrusted = reason;
             }
             Effect::Scrub => self.inside_after(0, Inner::Scrub),

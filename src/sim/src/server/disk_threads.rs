@@ -34,7 +34,7 @@ impl World {
 
     pub(super) fn log_message(&mut self, message: ToLog) {
         let Some(server) = &mut self.nodes[self.at].server else { return };
-        server.log.inbox.push_back(message);
+        server.log.inbox.push(message);
         if !std::mem::replace(&mut server.log.busy, true) {
             self.inside_after(0, Inner::LogTurn);
         }
@@ -49,7 +49,7 @@ impl World {
         }
         let (mut durable, mut full, mut fault, mut replaces, mut read) = (None, false, None, false, None);
         for _ in 0..GROUP_MAX {
-            let Some(message) = side.inbox.pop_front() else { break };
+            let Some(message) = side.inbox.next() else { break };
             let done = match &message {
                 ToLog::Append(append) => {
                     let first = append.entries.first();
@@ -69,9 +69,12 @@ impl World {
             match done {
                 Ok(()) => {}
                 Err(LogError::NoSpace { .. }) => {
-                    side.inbox.push_front(message);
+                    side.inbox.put_back(message);
                     full = true;
-                    break;
+                    match side.inbox.next_trim() {
+                        Some(ToLog::Trim(index)) if side.log.trim_before(index).is_ok() => full = false,
+                        _ => break,
+                    }
                 }
                 Err(error) => {
                     fault = Some(error.to_string());
@@ -258,9 +261,8 @@ fn end(disk: &SimDisk, half: HalfWritten, retained: usize) -> Result<WrittenSnap
     let HalfWritten { file, index, term } = half;
     let name = file.finish().map_err(text)?;
     let loaded = load(disk, &name.file)?;
-    let mut oldest = index;
-    for name in purge(disk, (name.zxid, name.index), retained).map_err(text)? {
-        oldest = oldest.min(SnapshotFile::open(disk, &name.file).map_err(text)?.head().index);
-    }
-    Ok(WrittenSnapshot { snapshot: loaded.snapshot, bytes: loaded.bytes, index, term, log_from: oldest + 1 })
+    let names = purge(disk, (name.zxid, name.index), retained).map_err(text)?;
+    let kept = names.iter().map(|name| SnapshotFile::open(disk, &name.file).map(|file| file.head().index));
+    let kept = kept.collect::<Result<Vec<u64>, _>>().map_err(text)?;
+    Ok(WrittenSnapshot { snapshot: loaded.snapshot, bytes: loaded.bytes, index, term, kept })
 }

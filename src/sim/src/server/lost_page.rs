@@ -1,13 +1,16 @@
 //! A page of the log's files that is lost between the end of a killed process and the next start.
 //!
-//! Either the log opens all the same, and the run goes on with that disk: then the checkers see whether anything acknowledged is
-//! missing, or a vote was forgotten. Or it is refused. Then the operator does what the message says: the disk is emptied if the
-//! ensemble can do without it, or the page comes back from a backup.
+//! Either the log opens all the same, and the run goes on with that disk: then the checkers find an acknowledged write that is
+//! missing, or a vote that was forgotten. Or it is refused. Then a server of an ensemble puts its data aside, if the ensemble can do
+//! without them. Otherwise the operator restores the page from a backup.
 
 use corral_storage::LogError::{Damaged, MissingSegment, NotASegment, OtherLog};
 use corral_storage::log::Log;
 use corral_storage::{Disk as _, SimDisk};
 
+use corral_engine::OnDamage;
+
+use super::recovery::newest;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
 use crate::world::World;
@@ -36,7 +39,9 @@ impl World {
         let fork = disk.fork();
         // What was ordered for this disk is not for the look at it.
         fork.fail_sync(u64::MAX);
-        match Log::open(fork, self.log_config(), &mut |_| {}) {
+        let snapshot = newest(&fork).map_err(|error| Violation::of("recovery", error))?;
+        let config = self.log_config(snapshot.map_or(0, |loaded| loaded.index));
+        match Log::open(fork, config, &mut |_| {}) {
             Ok(_) => Ok(()),
             Err(error) if name == DURABLE_NAME => {
                 Err(Violation::of("recovery", format!("a whole log is refused: {error}")))
@@ -44,10 +49,10 @@ impl World {
             Err(error @ (Damaged { .. } | NotASegment { .. } | MissingSegment { .. } | OtherLog { .. })) => {
                 self.counts.refused_logs += 1;
                 self.note(format_args!("refused: {error}"));
-                if self.nodes.len() > 1 && may_empty {
-                    self.set_empty();
-                } else {
-                    self.nodes[self.at].disk.place(&name, whole);
+                match self.decide_on_damage() {
+                    OnDamage::PutAside if may_empty => self.set_empty(true),
+                    // From a backup.
+                    _ => self.nodes[self.at].disk.place(&name, whole),
                 }
                 Ok(())
             }

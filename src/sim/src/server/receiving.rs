@@ -98,10 +98,11 @@ impl World {
         self.emptied.is_none() && rests && !(few && self.is_listed(self.at))
     }
 
-    /// A server that does not run begins with an empty disk.
-    pub(crate) fn set_empty(&mut self) {
+    /// A server that does not run begins with an empty disk. `is_healing`: it put damaged data aside by itself.
+    pub(crate) fn set_empty(&mut self, is_healing: bool) {
         let at = self.at;
         self.nodes[at].disk = SimDisk::new();
+        self.nodes[at].is_healing = is_healing;
         (self.nodes[at].remembered, self.nodes[at].distrusted) = (None, None);
         self.emptied = self.is_listed(at).then_some(at);
         self.counts.emptied += 1;

@@ -10,7 +10,7 @@ use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
 use corral_core::snapshot::{AlignedBytes, Snapshot, SnapshotLayout};
 use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedSnapshot, Offered};
+use corral_engine::{LoadedSnapshot, Offered, OnDamage, Purpose, extra, on_damage};
 use corral_peer::Generation;
 use corral_storage::log::{Log, LogConfig, Recovered as Found};
 use corral_storage::{Disk as _, SimDisk, SnapshotFile, SnapshotHead, list_snapshots};
@@ -31,24 +31,38 @@ pub(crate) const SECTION_META: u32 = 2;
 pub(super) const ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
 
-/// What a start brings back: the replica and what else recovery gives, the log, the index behind which the log begins to
-/// be applied, and the snapshot of the start, for other servers.
-pub(super) type Started = (Recovered<ObservedMachine>, Log<SimDisk>, u64, Option<Offered>);
+/// The result of a start.
+pub(super) struct Started {
+    pub(super) recovered: Recovered<ObservedMachine>,
+    pub(super) log: Log<SimDisk>,
+    /// The log is applied behind this index.
+    pub(super) snapshot_index: u64,
+    /// The snapshot of the start, for other servers.
+    pub(super) newest: Option<Offered>,
+    /// The part of the log that is damaged, and that the snapshot holds.
+    pub(super) log_damaged: Option<String>,
+}
 
 impl World {
     /// Opens the disk's content, and leads if it is alone.
     ///
     /// # Errors
     /// A sentence; without a disk that was told to fail there must be none.
-    pub(super) fn recover(&self, incarnation: u64, path_seed: u64, log_seed: u64) -> Result<Started, String> {
-        let (disk, server) = (&self.nodes[self.at].disk, server_id(self.at));
+    pub(super) fn recover(&mut self, incarnation: u64, path_seed: u64, log_seed: u64) -> Result<Started, String> {
+        let (disk, server) = (self.nodes[self.at].disk.clone(), server_id(self.at));
         // As the server's directory is opened: what a killed process left there only by name would be lost by a power
         // cut.
         disk.sync_dir().map_err(text)?;
-        let loaded = newest(disk)?;
-        let config = LogConfig { create_if_missing: loaded.is_none(), seed: log_seed, ..self.log_config() };
+        let loaded = newest(&disk)?;
+        let index = loaded.as_ref().map_or(0, |loaded| loaded.index);
+        let config = LogConfig { create_if_missing: loaded.is_none(), seed: log_seed, ..self.log_config(index) };
         let (mut log, mut found) = Log::open(disk.clone(), config, &mut |_| {}).map_err(text)?;
+        for name in &found.put_aside {
+            disk.remove(name).map_err(text)?;
+        }
+        let log_damaged = found.stepped_over.as_ref().map(|damage| format!("{} at {}", damage.file, damage.offset));
         let data = self.data_kind(loaded.as_ref(), &found)?;
+        self.nodes[self.at].is_healing &= data == DataKind::Uninitialised;
         let mut state = recovery::state_of(loaded.as_ref(), path_seed);
         if loaded.is_none() && matches!(data, DataKind::Member(..)) {
             // [`Bug::UninitialisedVotes`].
@@ -79,6 +93,7 @@ impl World {
             }),
             founders: Founders { own: server, voters, learners: Vec::new() },
             raft: self.raft_config(incarnation, payload_bytes_max),
+            is_healing: self.nodes[self.at].is_healing,
             is_state_corrupt: false,
         };
         let machine = |sequencer| ObservedMachine::new(sequencer, self.options.bug, server);
@@ -89,11 +104,30 @@ impl World {
             other => format!("{other:?}"),
         })?;
         let newest = loaded.as_ref().map(LoadedSnapshot::offered);
-        Ok((recovered, log, snapshot_index, newest))
+        Ok(Started { recovered, log, snapshot_index, newest, log_damaged })
     }
 
-    pub(super) fn log_config(&self) -> LogConfig {
-        LogConfig { segment_bytes: self.options.segment_bytes, ..LogConfig::default() }
+    /// For a log behind a snapshot that ends at this index.
+    pub(super) fn log_config(&self, snapshot: u64) -> LogConfig {
+        let purpose = if self.options.ensemble.is_some() { Purpose::Member } else { Purpose::Standalone };
+        let held = purpose.damage_tolerated_to(snapshot);
+        LogConfig { segment_bytes: self.options.segment_bytes, held, ..LogConfig::default() }
+    }
+
+    /// The decision of this server about its damaged data.
+    pub(super) fn decide_on_damage(&self) -> OnDamage {
+        let node = &self.nodes[self.at];
+        let list = node.remembered.as_ref().map(|stored| &stored.servers);
+        let extra = newest(&node.disk).ok().flatten().and_then(|loaded| extra::decode(loaded.snapshot.extra()).ok());
+        let members = extra.map(|(ensemble, _)| ensemble.members);
+        on_damage(NodeId(u64::from(server_id(self.at))), &self.configured_members(), list, members.as_ref())
+    }
+
+    /// The members by configuration, with this server.
+    fn configured_members(&self) -> Membership {
+        let own = [server_id(self.at)];
+        let file = &self.nodes[self.at].file;
+        Membership::simple(&if file.is_empty() { node_ids(&own) } else { node_ids(file) }, &[])
     }
 
     /// What this server is by its disk, or by a bug.
@@ -177,7 +211,7 @@ pub(super) fn text(error: impl std::fmt::Display) -> String {
 }
 
 /// The newest snapshot that is whole. One that is damaged is passed over, if the log reaches far enough back for that.
-fn newest(disk: &SimDisk) -> Result<Option<LoadedSnapshot>, String> {
+pub(super) fn newest(disk: &SimDisk) -> Result<Option<LoadedSnapshot>, String> {
     let names = list_snapshots(disk).map_err(text)?;
     let mut passed_over = None;
     for name in &names {

@@ -102,9 +102,9 @@ impl World {
             return Ok(());
         }
         let stands_in = names.iter().filter(|other| other.file != name).find_map(|other| load(&fork, &other.file).ok());
-        let config = LogConfig { create_if_missing: false, ..self.log_config() };
         fork.fail_sync(u64::MAX);
         let reaches = stands_in.is_some_and(|older| {
+            let config = LogConfig { create_if_missing: false, ..self.log_config(older.index) };
             let log = Log::open(fork, config, &mut |_| {});
             log.is_ok_and(|(_, found)| found.first_index <= older.index + 1 && found.last_index >= older.index)
         });
