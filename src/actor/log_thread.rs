@@ -82,14 +82,14 @@ struct Inbox<'a> {
 impl Inbox<'_> {
     /// The next message; nothing when there is none within this time, or all senders are gone.
     fn next(&mut self, timeout: Option<Duration>) -> Option<ToLog> {
-        self.held.next().or_else(|| match timeout {
+        self.held.take_next().or_else(|| match timeout {
             Some(timeout) => self.mailbox.recv_timeout(timeout).ok(),
             None => self.mailbox.recv().ok(),
         })
     }
 
     fn next_now(&mut self) -> Option<ToLog> {
-        self.held.next().or_else(|| self.mailbox.try_recv().ok())
+        self.held.take_next().or_else(|| self.mailbox.try_recv().ok())
     }
 
     /// Waits a little for space. What may be let go of the log is let go at once: it may be what the disk is full of.

@@ -329,7 +329,10 @@ impl RaftNode {
             may_campaign: self.may_campaign(),
         };
         check.message(&message)?;
-        self.plausibility.note(&message, self.library.raft(), self.uninitialised.is_some());
+        if self.uninitialised.is_some() {
+            self.plausibility.becomes_member(message.term);
+        }
+        self.plausibility.note(&message, self.library.raft(), self.pipeline.replies_wait());
         if let PeerBody::WantsState { least, .. } = message.body {
             self.repairs.answer(&self.library, (message.from, message.term), least);
             return Ok(());

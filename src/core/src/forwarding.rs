@@ -79,6 +79,9 @@ pub struct Forwarding {
     applied_term: u64,
     links: Links,
     stream: Option<Stream>,
+    /// The stream to the present leader while `stream` is of an earlier leadership and may still come back. Only reports of
+    /// session activity go on it until then.
+    next: Option<Stream>,
     /// Came from shards that had not heard yet that they must hold back. They were not sent; what the shards may have
     /// in flight bounds them.
     late: VecDeque<Proposals>,
@@ -115,6 +118,7 @@ impl Forwarding {
             applied_term: 0,
             links: Links::default(),
             stream: None,
+            next: None,
             late: VecDeque::new(),
             flow: ShardFlow::new(),
             intakes: Intakes::default(),
@@ -345,11 +349,14 @@ impl Forwarding {
         }
         match &mut self.stream {
             Some(stream) if stream.term() == term && Some(stream.to()) == to => stream.resume(),
-            Some(stream) if stream.is_used() => stream.lapse(),
-            stream => {
-                *stream = to.map(|to| Stream::new(term, to, self.strays != Some(term)));
-                self.activity.forget_sessions();
-                self.report();
+            Some(stream) if stream.is_used() => {
+                stream.lapse();
+                self.begin_next(to.filter(|to| *to != To::Own));
+            }
+            _ => {
+                self.stream = None;
+                self.begin_next(to);
+                self.stream = self.next.take();
             }
         }
         let flows = self.stream.as_ref().is_some_and(Stream::flows);
@@ -359,6 +366,21 @@ impl Forwarding {
             }
         }
         self.flow.settle(now, flows);
+    }
+
+    /// Makes `next` a stream to there, if it is not yet.
+    fn begin_next(&mut self, to: Option<To>) {
+        let is_begun = |next: &Stream| next.term() == self.term && Some(next.to()) == to;
+        if self.next.as_ref().is_some_and(is_begun) {
+            return;
+        }
+        let is_exact = self.strays != Some(self.term);
+        self.next = to.map(|to| Stream::new(self.term, to, is_exact));
+        if self.next.is_some() {
+            // The leader gives the sessions of this server a full timeout from the first report on.
+            self.activity.forget_sessions();
+            self.report();
+        }
     }
 
     fn leads_to(&self) -> Option<To> {
@@ -422,7 +444,8 @@ impl Forwarding {
     pub fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
         self.activity.complete(shard, upto);
         // Without a stream to another server these sessions have a full timeout from when the next one begins.
-        if self.stream.as_ref().is_some_and(|stream| stream.to() != To::Own) {
+        let leads_away = |stream: &Option<Stream>| stream.as_ref().is_some_and(|stream| stream.to() != To::Own);
+        if leads_away(&self.stream) || leads_away(&self.next) {
             self.activity.add(sessions.iter().map(|(session, _)| *session));
         }
     }
@@ -453,7 +476,7 @@ impl Forwarding {
     /// Tells the leader who was heard from, and that this server is there.
     fn report(&mut self) {
         self.activity.follow_echo();
-        let Some(stream) = self.stream.as_mut().filter(|stream| stream.flows()) else { return };
+        let Some(stream) = flowing(&mut self.stream, &mut self.next) else { return };
         let To::Peer { server, connection } = stream.to() else { return };
         for (echo, sessions) in self.activity.take() {
             let report = SessionReport { term: stream.term(), sequence: stream.number(), echo, sessions };
@@ -521,7 +544,7 @@ impl Forwarding {
             return;
         }
         self.report();
-        let Some(stream) = self.stream.as_mut().filter(|stream| stream.flows()) else { return };
+        let Some(stream) = flowing(&mut self.stream, &mut self.next) else { return };
         if let To::Peer { server, connection } = stream.to() {
             let paused = Paused { term: stream.term(), sequence: stream.number() };
             self.links.send(server, connection, PeerMessage::Paused(paused));
@@ -563,4 +586,9 @@ impl Forwarding {
         }
         Ok(is_next)
     }
+}
+
+/// The stream on which messages go: that of the commands, or the one to the present leader.
+fn flowing<'a>(stream: &'a mut Option<Stream>, next: &'a mut Option<Stream>) -> Option<&'a mut Stream> {
+    [stream, next].into_iter().flatten().find(|stream| stream.flows())
 }

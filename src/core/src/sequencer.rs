@@ -200,7 +200,7 @@ impl Sequencer {
         self.machine.sessions()
     }
 
-    /// The time of the calls of [`Machine`] that follow.
+    /// The time of the calls of [`Machine`](corral_types::Machine) that follow.
     pub const fn set_time(&mut self, now: Millis, wall: WallMillis) {
         self.turn.set_time(now, wall);
     }
@@ -215,7 +215,7 @@ impl Sequencer {
         self.turn.take_entries()
     }
 
-    /// Sizes of the payloads that [`Machine::next_batch`] gave.
+    /// Sizes of the payloads that [`Machine::next_batch`](corral_types::Machine::next_batch) gave.
     pub const fn proposals(&self) -> Sizes {
         self.turn.proposals()
     }

@@ -19,7 +19,7 @@ impl LogQueue {
     }
 
     /// Takes the next message.
-    pub fn next(&mut self) -> Option<ToLog> {
+    pub fn take_next(&mut self) -> Option<ToLog> {
         self.waiting.pop_front()
     }
 
@@ -60,12 +60,12 @@ mod tests {
         [ToLog::Seal, ToLog::Trim(3), ToLog::Reset(9), ToLog::Trim(5)]
             .into_iter()
             .for_each(|message| queue.push(message));
-        let blocked = queue.next().expect("four wait");
+        let blocked = queue.take_next().expect("four wait");
         queue.put_back(blocked);
         assert!(matches!(queue.next_trim(), Some(ToLog::Trim(3))));
         assert!(matches!(queue.next_trim(), Some(ToLog::Trim(5))));
         assert!(queue.next_trim().is_none());
-        assert!(matches!((queue.next(), queue.next()), (Some(ToLog::Seal), Some(ToLog::Reset(9)))));
+        assert!(matches!((queue.take_next(), queue.take_next()), (Some(ToLog::Seal), Some(ToLog::Reset(9)))));
         assert!(queue.is_empty());
     }
 }

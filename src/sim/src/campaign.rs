@@ -153,7 +153,8 @@ const DEMANDS: &[Demand] = demands! {
     }
     Ensemble {
         operations >= 15, events >= 15, expiries >= 15, refused >= 15, crashes >= 15, stops >= 15, snapshots >= 15,
-        failed_syncs >= 15, leaders >= 15, uncertain >= 15, broken_wires >= 15, installs >= 15, emptied >= 15, lists >= 15
+        failed_syncs >= 15, leaders >= 15, uncertain >= 15, broken_wires >= 15, installs >= 15, emptied >= 15, lists >= 15,
+        moves >= 15
     }
     Damaged { distrusted >= 60, installs >= 60, emptied >= 5, found >= 12, passed_over >= 6, silenced >= 20 }
     Builds { too_costly >= 60, crashes >= 15, leaders >= 15, installs >= 15 }

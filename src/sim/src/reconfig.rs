@@ -1,7 +1,7 @@
 //! What clients say when they change the membership, as plain values, their texts, and how such a wish is drawn.
 //!
-//! Knows no server type. Each server has one address for ever; what changes is who is listed, with which role and with
-//! which port for clients.
+//! Knows no server type. A change may add and remove servers, and change their roles and ports: for clients, and for the other
+//! servers, as of a host that moves.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,12 @@ pub(crate) struct Seat {
     pub(crate) observer: bool,
     /// Where clients find it: what may change without a change of who belongs to the ensemble.
     pub(crate) port: u16,
+    /// Where the other servers find it.
+    pub(crate) peer_port: u16,
 }
+
+/// The port for the other servers, before a server moves.
+pub(crate) const PEER_PORT: u16 = 1;
 
 pub(crate) type Seats = BTreeMap<u8, Seat>;
 
@@ -24,12 +29,14 @@ impl Seat {
 
 /// The list as the servers show it (protocol chapter 21), without its version.
 pub(crate) fn lines(seats: &Seats) -> String {
-    let line = |(id, seat): (&u8, &Seat)| format!("server.{id}=h{id}:1:2:{};0.0.0.0:{}\n", seat.role(), seat.port);
+    let line = |(id, seat): (&u8, &Seat)| {
+        format!("server.{id}=h{id}:{}:2:{};0.0.0.0:{}\n", seat.peer_port, seat.role(), seat.port)
+    };
     seats.iter().map(line).collect()
 }
 
 pub(crate) fn participants(ids: impl Iterator<Item = u8>) -> Seats {
-    ids.map(|id| (id, Seat { observer: false, port: 3 })).collect()
+    ids.map(|id| (id, Seat { observer: false, port: 3, peer_port: PEER_PORT })).collect()
 }
 
 /// What a client asks for; with `members` the others are passed over.
@@ -41,18 +48,23 @@ pub(crate) struct Change {
     pub(crate) from: i64,
 }
 
+/// Changes of a port that move a server to another port for its peers, in a thousand.
+const MOVES: u64 = 600;
+
 impl Change {
     /// The joining, leaving and new members as they go over the wire; what is empty is not there.
     pub(crate) fn texts(&self) -> [Option<String>; 3] {
-        let line = |id: &u8, seat: &Seat| format!("server.{id}=h{id}:1:2:{};{}", seat.role(), seat.port);
+        let line =
+            |id: &u8, seat: &Seat| format!("server.{id}=h{id}:{}:2:{};{}", seat.peer_port, seat.role(), seat.port);
         let joining = self.joining.iter().map(|(id, seat)| line(id, seat)).collect();
         let leaving = self.leaving.iter().map(u8::to_string).collect();
         let members = self.members.iter().flatten().map(|(id, seat)| line(id, seat)).collect();
         [joining, leaving, members].map(|all: Vec<String>| (!all.is_empty()).then(|| all.join(",")))
     }
 
-    /// A wish of somebody who knows the list and its version. `servers`: ids go up to that.
-    pub(crate) fn draw(rng: &mut Stream, now: &Seats, version: u64, servers: u8) -> Change {
+    /// A wish of a client that knows the list and its version. `ports`: where each server, from 1 on, listens for the others.
+    pub(crate) fn draw(rng: &mut Stream, now: &Seats, version: u64, ports: &[u16]) -> Change {
+        let servers = u8::try_from(ports.len()).expect("few servers");
         let from = match rng.below(10) {
             0..6 => -1,
             6..9 => version.cast_signed(),
@@ -61,29 +73,37 @@ impl Change {
         let mut change = Change { from, ..Change::default() };
         let listed: Vec<u8> = now.keys().copied().collect();
         let outside: Vec<u8> = (1..=servers).filter(|id| !now.contains_key(id)).collect();
-        let seat = |rng: &mut Stream| Seat { observer: rng.per_mille(300), port: 3 };
-        match rng.below(16) {
-            0..5 if !outside.is_empty() => change.joining.push((rng.pick(&outside), seat(rng))),
+        let peer_port = |id: u8| now.get(&id).map_or(ports[usize::from(id) - 1], |seat| seat.peer_port);
+        let seat = |rng: &mut Stream, id| Seat { observer: rng.per_mille(300), port: 3, peer_port: peer_port(id) };
+        match rng.below(19) {
+            0..5 if !outside.is_empty() => {
+                let id = rng.pick(&outside);
+                change.joining.push((id, seat(rng, id)));
+            }
             5..8 => change.leaving.push(rng.pick(&listed)),
             8..10 => {
                 let id = rng.pick(&listed);
-                let Seat { observer, port } = now[&id];
-                change.joining.push((id, Seat { observer: !observer, port }));
+                change.joining.push((id, Seat { observer: !now[&id].observer, ..now[&id] }));
             }
-            10 => {
+            10 | 16..19 => {
                 let id = rng.pick(&listed);
                 let port = u16::try_from(rng.within(3, 9)).expect("a small number");
-                change.joining.push((id, Seat { port, ..now[&id] }));
+                let moved = if rng.per_mille(MOVES) {
+                    Seat { peer_port: 10 + port, ..now[&id] }
+                } else {
+                    Seat { port, ..now[&id] }
+                };
+                change.joining.push((id, moved));
             }
             11..13 => {
                 change.leaving.push(rng.pick(&listed));
-                change.joining.extend(outside.iter().map(|id| (*id, seat(rng))));
+                change.joining.extend(outside.iter().map(|id| (*id, seat(rng, *id))));
             }
             13 => change.leaving.push(200),
             _ => {
                 let share = rng.pick(&[400, 700]);
                 let ids: Vec<u8> = (1..=servers).filter(|_| rng.per_mille(share)).collect();
-                let members: Seats = ids.into_iter().map(|id| (id, seat(rng))).collect();
+                let members: Seats = ids.into_iter().map(|id| (id, seat(rng, id))).collect();
                 change.members = (!members.is_empty()).then_some(members);
             }
         }

@@ -106,6 +106,12 @@ struct LogSide {
     damaged: Option<String>,
 }
 
+impl LogSide {
+    fn new(log: Log<SimDisk>, damaged: Option<String>) -> LogSide {
+        LogSide { log, inbox: LogQueue::default(), busy: false, appends: 0, is_full: false, failed: false, damaged }
+    }
+}
+
 #[derive(Default)]
 struct WriterSide {
     waiting: VecDeque<Box<FrozenState>>,
@@ -127,8 +133,10 @@ pub(crate) struct Server {
     led: bool,
     /// What its clients send goes to the leader, and so do its reports of them.
     flows: bool,
-    /// The servers that it dials and lets in.
-    known: BTreeSet<u8>,
+    /// The servers that it dials and lets in, with all ports at which it has known them.
+    known: BTreeMap<u8, BTreeSet<u16>>,
+    /// The ports at which it accepts other servers.
+    listens: BTreeSet<u16>,
     members: Membership,
     distrusts: bool,
     /// Leaderships given up because of a slow disk.
@@ -180,32 +188,8 @@ impl World {
         let shards =
             (0..self.options.shards).map(|id| self.new_shard(id, incarnation, member.machine.sequencer())).collect();
         let engine = Engine::new(member, self.settings(newest));
-        let log = LogSide {
-            log,
-            inbox: LogQueue::default(),
-            busy: false,
-            appends: 0,
-            is_full: false,
-            failed: false,
-            damaged: log_damaged,
-        };
-        self.nodes[self.at].server = Some(Box::new(Server {
-            shards,
-            engine,
-            inbox: VecDeque::new(),
-            turn_planned: false,
-            wake_at: None,
-            log,
-            writer: WriterSide::default(),
-            receiving: None,
-            incarnation,
-            led: false,
-            flows: false,
-            known: BTreeSet::new(),
-            members: Membership::default(),
-            distrusts: false,
-            slow_disk_transfers: 0,
-        }));
+        let server = self.server(shards, engine, LogSide::new(log, log_damaged), incarnation);
+        self.nodes[self.at].server = Some(Box::new(server));
         self.begin()?;
         if !in_ensemble {
             self.check.started_alone(self.time());
@@ -222,13 +206,42 @@ impl World {
         Ok(())
     }
 
+    /// A process that has just started.
+    fn server(
+        &self,
+        shards: Vec<ShardSide>,
+        engine: Engine<ObservedMachine>,
+        log: LogSide,
+        incarnation: u64,
+    ) -> Server {
+        let own_port = self.nodes[self.at].file.get(&server_id(self.at)).copied();
+        Server {
+            shards,
+            engine,
+            inbox: VecDeque::new(),
+            turn_planned: false,
+            wake_at: None,
+            log,
+            writer: WriterSide::default(),
+            receiving: None,
+            incarnation,
+            led: false,
+            flows: false,
+            known: BTreeMap::new(),
+            listens: own_port.into_iter().collect(),
+            members: Membership::default(),
+            distrusts: false,
+            slow_disk_transfers: 0,
+        }
+    }
+
     fn settings(&self, newest: Option<Offered>) -> Settings {
         let node = &self.nodes[self.at];
         let ensemble = self.options.ensemble.map(|_| EnsembleSettings {
             own: server_id(self.at),
             configured: self.configured(),
             client_addr: std::net::SocketAddr::from(([127, 0, 0, 1], 3)),
-            wanted: Membership::simple(&list::node_ids(&node.file), &[]),
+            wanted: Membership::simple(&list::node_ids(node.file.keys()), &[]),
             stored: node.remembered.clone(),
             read_only: false,
             election: Micros(ELECTION),

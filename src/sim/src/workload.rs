@@ -2,7 +2,7 @@
 
 use corral_wire::OpCode;
 
-use crate::reconfig::{Change, Seat};
+use crate::reconfig::{Change, PEER_PORT, Seat};
 use crate::request::{AclItem, Request, WatchKind, Write};
 use crate::rng::Stream;
 
@@ -28,7 +28,7 @@ impl Workload {
             return match rng.below(1000) {
                 0..150 => Request::Multi((0..rng.below(6)).map(|_| self.write(rng, true)).collect()),
                 150..155 => {
-                    let joining = vec![(2, Seat { observer: false, port: 3 })];
+                    let joining = vec![(2, Seat { observer: false, port: 3, peer_port: PEER_PORT })];
                     Request::Reconfig(Change { joining, from: -1, ..Change::default() })
                 }
                 155..175 => with_quota(rng),

@@ -4,7 +4,7 @@
 //! and the clocks are made here. Actors hear of each other late but in order. Checkers look on from outside: at bytes
 //! that reach clients, and at log entries that some server found committed.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use corral_core::ids::{Millis, WallMillis};
 use corral_engine::StoredServers;
@@ -99,7 +99,8 @@ pub(crate) struct Node {
     pub(crate) frozen: Option<VecDeque<Event>>,
     /// Before this time signs of life that reach it may not reach the leader.
     pub(crate) unsure_until: u64,
-    pub(crate) file: BTreeSet<u8>,
+    /// The servers by its configuration, with their ports for each other.
+    pub(crate) file: BTreeMap<u8, u16>,
     /// .. and an operator has left one out.
     pub(crate) has_odd_file: bool,
     /// The newest membership that it has known.
@@ -155,6 +156,8 @@ counts! {
     /// Steps of membership changes, and lists that servers saw come about.
     members_changed,
     lists,
+    /// Servers that were told to listen at another port for their peers.
+    moves,
     /// Power cuts at an append that replaces entries.
     cuts_at_replacement,
     /// Pages of logs lost while the process was down, and those with which the log was refused.

@@ -72,6 +72,11 @@ impl Pipeline {
         self.durability.log_in_flight()
     }
 
+    /// Whether replies to a leader wait until something is durable here.
+    pub(super) fn replies_wait(&self) -> bool {
+        !self.durability.is_settled()
+    }
+
     // ----- proposals and reads -----
 
     /// Limits and amount of the proposals in flight.

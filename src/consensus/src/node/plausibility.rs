@@ -49,16 +49,22 @@ impl Plausibility {
         self.short_appends >= limits::SHORT_APPENDS_MAX
     }
 
-    /// Notes a message that passed the checks and has not been stepped.
-    pub(super) fn note(&mut self, message: &PeerMessage, raft: &Raft<MemLog>, is_uninitialised: bool) {
-        if is_uninitialised {
-            // It becomes a member in that term.
-            self.first_term = message.term;
-        }
+    /// An uninitialised node becomes a member in that term.
+    pub(super) fn becomes_member(&mut self, term: Term) {
+        self.first_term = term;
+    }
+
+    /// Notes a message that passed the checks and has not been stepped. `replies_wait`: replies of this node wait for its disk.
+    /// The leader repeats an append until it has the reply.
+    pub(super) fn note(&mut self, message: &PeerMessage, raft: &Raft<MemLog>, replies_wait: bool) {
         let PeerBody::Append { prev_index, entries, .. } = &message.body else { return };
         if message.term.0 == raft.term && message.from.0 == raft.leader_id {
             let is_short = prev_index.0 + (entries.len() as u64) < raft.raft_log.committed;
-            self.short_appends = if is_short { self.short_appends.saturating_add(1) } else { 0 };
+            self.short_appends = match (is_short, replies_wait) {
+                (false, _) => 0,
+                (true, true) => self.short_appends,
+                (true, false) => self.short_appends.saturating_add(1),
+            };
         }
     }
 }

@@ -482,3 +482,21 @@ fn a_leader_that_lacks_what_is_committed_is_noticed() {
     server.node.step(append(2)).expect("it has everything");
     assert!(!server.node.leader_lacks_committed());
 }
+
+/// A leader repeats an append with each heartbeat until the reply is here, and the reply waits for the disk.
+#[test]
+fn a_slow_disk_here_is_no_sign_of_a_leader_that_lacks_anything() {
+    let mut server = follower_with_two_entries();
+    let entry = Entry { term: Term(2), index: Index(3), kind: EntryKind::Normal, payload: Bytes::from_static(b"x") };
+    let append = |prev_index: u64, prev_term: u64, entries: Vec<Entry>| {
+        let body =
+            PeerBody::Append { prev_index: Index(prev_index), prev_term: Term(prev_term), commit: Index(1), entries };
+        PeerMessage { from: NodeId(3), to: NodeId(1), term: Term(2), body }
+    };
+    server.node.step(append(2, 1, vec![entry])).expect("a good append");
+    assert!(server.node.ready(&mut server.out));
+    for _ in 0..=2 * limits::SHORT_APPENDS_MAX {
+        server.node.step(append(1, 1, Vec::new())).expect("it is repeated");
+    }
+    assert!(!server.node.leader_lacks_committed());
+}

@@ -471,6 +471,36 @@ fn a_leader_waits_for_all_that_are_linked() {
     assert!(leader.is_paused(), "it does not wait for ever");
 }
 
+/// A former leader with a slow disk applies nothing of its successor for long. Its clients' sessions must not expire
+/// meanwhile.
+#[test]
+fn a_former_leader_reports_its_sessions_before_it_has_applied_an_entry_of_the_next_one() {
+    let mut member = leader();
+    member.proposed(Millis(0), writes(2, 0, &[1]));
+    member.peer_connected(1, 7);
+    member.take_sends();
+    member.set_leadership(Leadership::Follower { leader: Some(1) }, 6);
+    member.settle();
+    assert_eq!(member.take_flow(), [Flow::Pause], "its own commands may still be committed");
+    assert_eq!(sequences(&member.take_sends()), ["7: report 0"]);
+    let heartbeat = PeerMessage::Heartbeat(Heartbeat { term: 6, clock: Millis(5000) });
+    assert_eq!(member.received(Millis(40), from(1, 11, 9), heartbeat), Ok(()));
+    member.heard(ShardId(0), Millis(41), &[(SessionId(4), Millis(41))]);
+    member.tick(Millis(50));
+    let sends = member.take_sends();
+    let reported = sends.iter().find_map(|send| match &send.message {
+        PeerMessage::SessionReport(report) => Some((report.sequence, report.echo, report.sessions.clone())),
+        _ => None,
+    });
+    assert_eq!(reported, Some((1, Millis(5000), vec![SessionId(4)])));
+    // The commands follow on the same stream.
+    member.commit(2, 6, &[], false);
+    member.settle();
+    assert_eq!(member.take_flow(), [Flow::Uncertain { generation: 1, unsent_too: false }, Flow::Resume]);
+    member.proposed(Millis(60), writes(2, 1, &[2]));
+    assert_eq!(sequences(&member.take_sends()), ["7: forward 2"]);
+}
+
 /// An entry of term 5 with transactions of server 1: so many that are done, begun, and ended later.
 fn came_back(index: u64, (done, begun, ended): (usize, usize, usize)) -> AppliedEntry {
     let outcomes = vec![Outcome::SessionClosed; done]

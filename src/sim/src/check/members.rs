@@ -70,6 +70,8 @@ pub(super) struct Members {
     before: Voters,
     /// .. and at any time.
     had: BTreeSet<Voters>,
+    /// Index of the last entry that was found committed.
+    upto: u64,
     /// What entries with this index and term would change.
     changes: BTreeMap<(u64, u64), ConfChange>,
     /// How far the servers said, in that term, that they hold its leader's log.
@@ -110,11 +112,19 @@ impl Checkers {
         Ok(())
     }
 
-    /// A server that has won took those for members who were members once: others have no vote, also if they had one
-    /// before.
-    pub(crate) fn counted(&self, server: usize, known: &Membership) -> Checked {
+    /// A server has won an election by this membership, with the log committed up to `commit`. It must be one that was in force
+    /// once: other servers have no vote, also if they had one before.
+    pub(crate) fn counted(&self, server: usize, known: &Membership, commit: u64) -> Checked {
         let voters = Voters::of(known);
-        require(self.members.had.contains(&voters), "members", || {
+        // No server may have applied the last changes yet: shards lag, or states are corrupt.
+        let mut in_force = vec![self.members.voters.clone()];
+        let unseen = self.members.changes.range((self.members.upto + 1, 0)..);
+        for (_, change) in unseen.take_while(|((index, _), _)| *index <= commit) {
+            let mut next = in_force.clone();
+            next.iter_mut().for_each(|voters| voters.change(change));
+            in_force.append(&mut next);
+        }
+        require(self.members.had.contains(&voters) || in_force.contains(&voters), "members", || {
             format!("server {} takes {voters:?} for those who vote, and they never were", server + 1)
         })
     }
@@ -154,6 +164,7 @@ impl Checkers {
             members.open.retain(|open| Some(open.link) == begun);
             members.changed = begun.is_some();
         }
+        members.upto = index;
         if let Some(change) = members.changes.get(&(index, term)) {
             members.before = members.voters.clone();
             members.voters.change(change);

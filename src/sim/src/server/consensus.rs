@@ -30,7 +30,7 @@ impl World {
         if let Some(server) = &mut self.nodes[at].server {
             server.engine.begin(now);
         }
-        self.know(known.iter().map(|server| server.id));
+        self.know(&known);
         if let Some(what) = self.nodes[at].distrusted.clone() {
             self.tell_engine(Event::StateCorrupt(CorruptState { finding: Finding::NotedByEarlierProcess, what }))?;
         }
@@ -261,10 +261,13 @@ impl World {
                 let what = format!("server {} does not understand server {peer}", self.at + 1);
                 return Err(Violation::of("peers", what));
             }
-            ToPeers::Connect(servers) => self.know(servers.iter().map(|server| server.id)),
+            ToPeers::Connect(servers) => self.know(&servers),
             // All data here are of the first generation.
             ToPeers::Adopt(_) | ToPeers::Flush => {}
             ToPeers::Moved(moved) => {
+                if let Some((_, port)) = moved.peers {
+                    self.listen(port);
+                }
                 if moved.list.is_some() {
                     self.nodes[self.at].remembered = moved.list;
                 }

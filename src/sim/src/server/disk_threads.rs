@@ -49,7 +49,7 @@ impl World {
         }
         let (mut durable, mut full, mut fault, mut replaces, mut read) = (None, false, None, false, None);
         for _ in 0..GROUP_MAX {
-            let Some(message) = side.inbox.next() else { break };
+            let Some(message) = side.inbox.take_next() else { break };
             let done = match &message {
                 ToLog::Append(append) => {
                     let first = append.entries.first();

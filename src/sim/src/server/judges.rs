@@ -21,7 +21,7 @@ impl World {
         let has_won = raft.role() == Role::Leader && self.check.is_without_leader(raft.term().0);
         let electors = has_won.then(|| raft.membership());
         if let Some(known) = electors.as_ref().filter(|_| self.options.ensemble.is_some()) {
-            self.check.counted(at, known)?;
+            self.check.counted(at, known, raft.commit().0)?;
         }
         Ok(electors)
     }

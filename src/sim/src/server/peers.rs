@@ -71,7 +71,7 @@ impl World {
 
     pub(crate) fn dial(&mut self, from: usize, to: usize, life: u32) -> Checked {
         self.wire(from, to).dials.take_if(|planned| *planned == life);
-        let (knows, is_known) = (self.knows(from, to), self.knows(to, from));
+        let (knows, is_known) = (self.knows(from, to), self.knows(to, from) && self.finds(from, to));
         let sender = &self.nodes[from];
         let Some(server) = sender.server.as_ref().filter(|_| sender.life == life && knows) else { return Ok(()) };
         let (incarnation, is_stopped) = (server.incarnation, sender.frozen.is_some());
@@ -105,15 +105,16 @@ impl World {
         Ok(())
     }
 
-    /// When faults are over somebody sees to it that the servers of the list let each other in.
+    /// When faults are over an operator sees to it that the servers of the list find each other and let each other in.
     fn not_let_in(&mut self, from: usize, to: usize) -> Checked {
         let now = self.now;
         let since = *self.wire(from, to).refused.get_or_insert(now);
         let overdue = self.stage != Stage::Busy && now - since > MENDED_AFTER;
         if overdue && self.is_listed(from) && self.is_listed(to) {
             self.wire(from, to).refused = None;
-            self.note(format_args!("the file of server {} is mended", to + 1));
-            self.at = to;
+            let wrong = if self.finds(from, to) || !self.is_at_listed_port(to) { to } else { from };
+            self.note(format_args!("the file of server {} is mended", wrong + 1));
+            self.at = wrong;
             return self.crash(false);
         }
         Ok(())

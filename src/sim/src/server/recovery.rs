@@ -79,7 +79,7 @@ impl World {
         }
         let list = self.options.ensemble.filter(|ensemble| ensemble.list.is_some());
         let founds_alone = self.options.bug == Some(Bug::FoundAlone);
-        let file = self.nodes[self.at].file.iter().copied();
+        let file = self.nodes[self.at].file.keys().copied();
         let voters = file.filter(|id| !founds_alone || *id == server).collect();
         let plan = Plan {
             data,
@@ -127,7 +127,7 @@ impl World {
     fn configured_members(&self) -> Membership {
         let own = [server_id(self.at)];
         let file = &self.nodes[self.at].file;
-        Membership::simple(&if file.is_empty() { node_ids(&own) } else { node_ids(file) }, &[])
+        Membership::simple(&if file.is_empty() { node_ids(&own) } else { node_ids(file.keys()) }, &[])
     }
 
     /// What this server is by its disk, or by a bug.
@@ -153,7 +153,7 @@ impl World {
         let in_ensemble = self.options.ensemble.is_some();
         RaftConfig {
             id,
-            voters: if in_ensemble { node_ids(&self.nodes[self.at].file) } else { vec![id] },
+            voters: if in_ensemble { node_ids(self.nodes[self.at].file.keys()) } else { vec![id] },
             learners: Vec::new(),
             election_ticks: ELECTION_TICKS,
             heartbeat_ticks: if in_ensemble { HEARTBEAT_TICKS } else { 1 },
