@@ -2,6 +2,7 @@
 //!
 //! Lives on one shard for its whole life. An idle connection owns no buffer.
 
+mod attached;
 mod held;
 mod input;
 mod output;
@@ -10,13 +11,14 @@ mod slots;
 
 use crate::acl;
 use crate::command::Identity;
-use crate::ids::{ConnId, Millis, SessionId};
+use crate::ids::{ConnId, Millis};
 use crate::limits::FOUR_LETTER_BYTES_MAX;
 use crate::read::GradualList;
 use crate::report::{ConnCounters, is_long};
 use crate::shared::Text;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+pub(crate) use attached::AttachedSession;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use corral_wire::fourletter::FourLetter;
@@ -173,12 +175,7 @@ pub(crate) struct Conn {
     pub(crate) id: ConnId,
     pub(crate) peer: SocketAddr,
     pub(crate) phase: Phase,
-    pub(crate) session: SessionId,
-    pub(crate) timeout_ms: i32,
-    /// Whether the connect request had the trailing byte: then the response has it too.
-    pub(crate) knows_read_only: bool,
-    /// Its session is this connection's alone, and may not write: there was no leader when it began.
-    pub(crate) read_only: bool,
+    pub(crate) session: AttachedSession,
     pub(crate) opened: Millis,
     /// Whether it uses TLS.
     pub(crate) is_secured: bool,
@@ -222,10 +219,7 @@ impl Conn {
             id,
             peer,
             phase: Phase::Greeting { entropy },
-            session: SessionId(0),
-            timeout_ms: 0,
-            knows_read_only: true,
-            read_only: false,
+            session: AttachedSession::default(),
             opened: now,
             is_secured: false,
             active_at: now,

@@ -25,6 +25,7 @@
 //! - If [`Shard::is_closing`] is true, the socket may be closed as soon as all unsent bytes are sent.
 //!
 //! Bytes of a client may be arbitrary: they are answered, or they end the connection.
+#![doc = include_str!("shard/example.md")]
 
 mod activity;
 mod config;
@@ -48,6 +49,7 @@ mod sasl_exchanges;
 mod sessions;
 mod shed;
 mod slow;
+mod turn;
 mod warm;
 mod watch_events;
 
@@ -83,6 +85,7 @@ use sasl_exchanges::SaslExchanges;
 use sessions::Sessions;
 use shed::Shedding;
 pub use slow::{SlowRequest, SlowRequests};
+use turn::Turn;
 use watch_events::WatchEvents;
 
 /// See the module.
@@ -99,8 +102,7 @@ pub struct Shard {
     long_commands: LongCommands,
     /// The next read is the first of a connection's turn: it may be costly.
     has_turn: bool,
-    /// Work done in this turn, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
-    spent: usize,
+    turn: Turn,
     events: WatchEvents,
     lists: Lists,
     /// Ended connections with watches.
@@ -152,7 +154,7 @@ impl Shard {
     pub fn new(config: ShardConfig, view: View, sessions_alive: u64, now: Millis) -> Self {
         let (watches, memory) = (WatchTable::of(&config.limits), Memory::new(&config.limits, now));
         let seed = u64::from_le_bytes(*config.nonce_key.first_chunk().expect("it is longer"));
-        let freshness = Freshness::new(config.linearizable);
+        let (freshness, turn) = (Freshness::new(config.linearizable), Turn::new(config.limits.turn_cost_max));
         Self {
             config,
             view,
@@ -165,7 +167,7 @@ impl Shard {
             memory,
             long_commands: LongCommands::default(),
             has_turn: false,
-            spent: 0,
+            turn,
             events: WatchEvents::default(),
             lists: Lists::default(),
             dropping: VecDeque::new(),
@@ -408,13 +410,13 @@ impl Shard {
 
     /// The work that the last call did, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
     pub const fn spent(&self) -> usize {
-        self.spent
+        self.turn.spent()
     }
 
     /// Begins a look at all connections, with which [`Shard::walk_on`] goes on. The report of session activity is complete up to the
     /// last tick, because every socket has had its turn since.
     fn tick(&mut self, now: Millis) {
-        self.spent = 0;
+        self.turn.begin();
         self.activity.begin_round(self.conns.slots());
         let (upto, sessions) = self.activity.report(now, &mut self.conns);
         self.memory.look_for_slow_holders(now);

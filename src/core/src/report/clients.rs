@@ -42,7 +42,7 @@ impl ConnLine {
     /// `sessionless_ms` is how long a connection may go without a session, and the width of the buckets, as in
     /// ZooKeeper.
     pub(super) fn of(conn: &Conn, watches: u32, sessionless_ms: u64) -> Self {
-        let silent_ms = u64::try_from(conn.timeout_ms).unwrap_or(0);
+        let silent_ms = conn.session.silence_max_ms();
         let end = match conn.phase {
             Phase::Live => conn.active_at.plus(silent_ms),
             _ => conn.opened.plus(sessionless_ms),
@@ -50,8 +50,8 @@ impl ConnLine {
         let width = sessionless_ms.max(1);
         Self {
             peer: conn.peer,
-            session: conn.session,
-            timeout_ms: conn.timeout_ms,
+            session: conn.session.id(),
+            timeout_ms: conn.session.timeout_ms(),
             opened: conn.opened,
             is_secured: conn.is_secured,
             due: Millis((end.0 / width + 1).saturating_mul(width)),

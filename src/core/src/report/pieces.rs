@@ -102,7 +102,7 @@ impl Shard {
         sessions.extend(loads.sessions.iter().map(|((session, _), _)| (*session, Held::default())));
         for conn in self.conns.range(from, PIECE_ENTRIES) {
             let address = addresses.get_mut(&conn.peer.ip().to_canonical());
-            let session = sessions.get_mut(&conn.session);
+            let session = sessions.get_mut(&conn.session.id());
             if address.is_some() || session.is_some() {
                 let watches = u64::from(self.watches.count_of(conn.id));
                 let held = Held { connections: 1, waiting: conn.pending.len() as u64, watches };
@@ -129,7 +129,7 @@ impl Shard {
                 // A look at one watcher is one at a place.
                 entries += told.looked.saturating_sub(1);
                 if !told.watchers.is_empty() {
-                    let sessions = told.watchers.iter().filter_map(|conn| Some(self.conns.get(*conn)?.session));
+                    let sessions = told.watchers.iter().filter_map(|conn| Some(self.conns.get(*conn)?.session.id()));
                     let watchers: SmallVec<[SessionId; 1]> = sessions.collect();
                     let hash = self.view.hasher().hash(told.path);
                     bytes += told.path.len();
@@ -232,7 +232,7 @@ mod tests {
         let conns = accept(&mut shard, 3);
         let count = 2 * PIECE_ENTRIES;
         for (number, conn) in conns.iter().enumerate() {
-            shard.conns.get_mut(*conn).expect("it is there").session = SessionId(1 + number as i64);
+            shard.conns.get_mut(*conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
             for at in 0..count {
                 let path = format!("/{at}");
                 let hash = shard.view.hasher().hash(&path);
@@ -256,7 +256,7 @@ mod tests {
     fn long_paths_are_told_of_in_many_pieces() {
         let mut shard = shard();
         let conn = accept(&mut shard, 1)[0];
-        shard.conns.get_mut(conn).expect("it is there").session = SessionId(1);
+        shard.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1), 1000);
         for at in 0..20 {
             let path = format!("/{at}{}", "n".repeat(PIECE_PATH_BYTES));
             let hash = shard.view.hasher().hash(&path);
@@ -275,7 +275,7 @@ mod tests {
         let path = format!("/{}", "n".repeat(FOUR_LETTER_BYTES_MAX / 100));
         let hash = shard.view.hasher().hash(&path);
         for (number, conn) in accept(&mut shard, WATCHERS).into_iter().enumerate() {
-            shard.conns.get_mut(conn).expect("it is there").session = SessionId(1 + number as i64);
+            shard.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
             assert!(shard.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
         }
         let (text, pieces) = told(&mut shard, FourLetter::Wchs);
@@ -294,7 +294,7 @@ mod tests {
         const PATHS: usize = 300;
         let mut shard = shard();
         for (number, conn) in accept(&mut shard, 3 * PIECE_ENTRIES).into_iter().enumerate() {
-            shard.conns.get_mut(conn).expect("it is there").session = SessionId(1 + number as i64);
+            shard.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
             for at in 0..PATHS {
                 let path = format!("/{at}");
                 let hash = shard.view.hasher().hash(&path);

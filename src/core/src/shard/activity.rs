@@ -119,7 +119,7 @@ impl Activity {
 
 /// The session of a connection for the report, if the leader knows it.
 fn reported(conn: &Conn) -> Option<(SessionId, Millis)> {
-    (conn.session != SessionId(0) && !conn.read_only).then_some((conn.session, conn.active_at))
+    Some((conn.session.replicated()?, conn.active_at))
 }
 
 #[cfg(test)]

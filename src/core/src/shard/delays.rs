@@ -52,12 +52,12 @@ impl Shard {
         if self.delay.spent >= DELAY_COST_MAX {
             self.delay.too_much = Some(id);
         }
-        let before = self.spent;
+        let before = self.turn.spent();
         self.delay.is_due = true;
         let verdict = self.catch_up(now, &mut conn);
         self.delay.is_due = false;
-        self.delay.spent += self.spent - before;
-        let is_over = self.spent >= self.config.limits.turn_cost_max;
+        self.delay.spent += self.turn.spent() - before;
+        let is_over = self.turn.is_over();
         let is_ready = conn.pending.front().and_then(Pending::ready_at).is_some();
         let goes_on = is_over && is_ready && verdict.is_ok() && !conn.is_closing();
         self.settle(now, conn, verdict);

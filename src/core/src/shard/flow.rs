@@ -90,7 +90,7 @@ impl Shard {
     }
 
     pub(super) fn release_writes(&mut self, now: Millis) {
-        self.spent = 0;
+        self.turn.begin();
         self.writes.held = false;
         self.resume_held_back(now);
     }
@@ -136,7 +136,7 @@ impl Shard {
         if matches!(kind, CommandKind::Multi(_) | CommandKind::CloseSession) {
             at.quotas = self.view.get(QUOTAS).is_some_and(|quotas| quotas.stat().num_children > 0);
         }
-        if let (CommandKind::CloseSession, Some(list)) = (kind, self.sessions.ephemerals(conn.session)) {
+        if let (CommandKind::CloseSession, Some(list)) = (kind, self.sessions.ephemerals(conn.session.id())) {
             (at.ephemerals, at.ephemerals_bytes) = (list.len(), list.bytes());
         }
         cost_at_most(kind, at)
@@ -158,11 +158,11 @@ impl Shard {
 
     #[inline(never)]
     fn resume_some(&mut self, now: Millis) {
-        while self.spent < self.config.limits.turn_cost_max
+        while !self.turn.is_over()
             && !self.in_flight.is_full(&self.config.limits)
             && let Some(id) = self.writes.held_back.pop_front()
         {
-            self.spent += LOOK_UP_COST;
+            self.turn.spend(LOOK_UP_COST);
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.waits.in_flight = false;
                 self.resume_by_id(now, id);
@@ -183,11 +183,11 @@ impl Shard {
     fn resume_costly(&mut self, now: Millis) {
         // Those that are queued again stand behind those that have waited longer.
         let mut queue = mem::take(&mut self.writes.costly);
-        while self.spent < self.config.limits.turn_cost_max
+        while !self.turn.is_over()
             && !self.writes.has_to_queue(self.in_flight.cost())
             && let Some(id) = queue.pop_front()
         {
-            self.spent += LOOK_UP_COST;
+            self.turn.spend(LOOK_UP_COST);
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.waits.costly = false;
                 self.resume_by_id(now, id);

@@ -78,7 +78,7 @@ impl Freshness {
     /// The barrier for which a read must wait; 0 for none.
     #[inline(never)]
     pub(super) fn barrier(&mut self, conn: &Conn, op: Option<OpCode>) -> u64 {
-        if !self.linearizable || conn.read_only || op == Some(OpCode::Ping) {
+        if !self.linearizable || conn.session.is_read_only() || op == Some(OpCode::Ping) {
             return 0;
         }
         if self.syncs.last() == Some(&conn.id) {

@@ -140,7 +140,7 @@ impl Shard {
         conn.counters.received += 1;
         self.statistics.received += 1;
         self.statistics.connects += 1;
-        conn.knows_read_only = request.read_only.is_some();
+        conn.session.requested(request.read_only.is_some());
         if self.flow.leaderless {
             return self.connect_leaderless(conn, &request, entropy);
         }

@@ -15,7 +15,7 @@ impl Shard {
     /// Bytes came in. They are taken whole; while the connection is stalled the driver reads no more of it.
     pub(super) fn received(&mut self, now: Millis, id: ConnId, bytes: &[u8]) {
         let Some(mut conn) = self.conns.take(id) else { return };
-        self.spent = 0;
+        self.turn.begin();
         self.activity.note(now, &mut conn);
         conn.held.note_moved(bytes.len());
         self.statistics.bytes_received += bytes.len() as u64;
@@ -37,7 +37,7 @@ impl Shard {
     /// The socket took `count` bytes of [`Shard::unsent`].
     pub(super) fn sent(&mut self, now: Millis, id: ConnId, count: usize) {
         let Some(mut conn) = self.conns.take(id) else { return };
-        self.spent = 0;
+        self.turn.begin();
         conn.held.note_moved(count);
         conn.output.forget_sent(count, &mut self.buffers);
         self.statistics.bytes_sent += count as u64;
@@ -99,7 +99,7 @@ impl Shard {
                 if used >= looked {
                     looked = used + self.look_ahead(rest);
                 }
-                let counted = self.loads.is_next().then(|| (self.spent, conn.unsent()));
+                let counted = self.loads.is_next().then(|| (self.turn.spent(), conn.unsent()));
                 self.request(now, conn, frame)?;
                 if conn.waits.costly {
                     return Ok(used);
@@ -114,7 +114,7 @@ impl Shard {
                 }
             }
             used += length;
-            if self.spent >= self.config.limits.turn_cost_max {
+            if self.turn.is_over() {
                 self.go_on_later(conn);
                 return Ok(used);
             }
@@ -124,8 +124,8 @@ impl Shard {
     /// Counts a request for [`Shard::loads`], with the work and the unsent bytes before it.
     fn count_load(&mut self, conn: &Conn, frame: &[u8], (spent, unsent): (usize, usize)) {
         let bytes = frame.len() + conn.unsent().saturating_sub(unsent);
-        let cost = self.spent.saturating_sub(spent);
-        let (address, session) = (conn.peer.ip().to_canonical(), conn.session);
+        let cost = self.turn.spent().saturating_sub(spent);
+        let (address, session) = (conn.peer.ip().to_canonical(), conn.session.id());
         self.loads.count(&Request { address, session, frame, bytes, cost });
     }
 
@@ -164,7 +164,7 @@ impl Shard {
         if !conn.stalled {
             return Ok(());
         }
-        if self.spent >= self.config.limits.turn_cost_max {
+        if self.turn.is_over() {
             // One that stands in a queue comes back with that.
             if !conn.waits.costly && !conn.waits.memory {
                 self.go_on_later(conn);
@@ -265,7 +265,7 @@ impl Shard {
                 || conn.waits.costly
                 || conn.waits.turn
                 || conn.waits.in_flight
-                || metered.waits(now, conn.id, u64::try_from(conn.timeout_ms).unwrap_or(0))
+                || metered.waits(now, conn.id, conn.session.silence_max_ms())
         };
         let waits = |conn: &&mut Conn| conn.stalled && is_owed(conn) && conn.unsent() < unread;
         for conn in self.conns.range_mut(from, count).filter(|conn| draining || waits(conn)) {
@@ -281,9 +281,7 @@ impl Shard {
         let overdue = |conn: &Conn| match conn.phase {
             Phase::Greeting { .. } if read_upto.since(conn.opened) > sessionless => Some(Close::NeverConnected),
             Phase::Closing { since, why } if now.since(since) > LINGER_MS => Some(why),
-            Phase::Live if read_upto.since(conn.active_at) > u64::try_from(conn.timeout_ms).unwrap_or(0) => {
-                Some(Close::Silent)
-            }
+            Phase::Live if read_upto.since(conn.active_at) > conn.session.silence_max_ms() => Some(Close::Silent),
             _ => None,
         };
         let conns = self.conns.range(from, count);

@@ -38,9 +38,7 @@ impl Shard {
     pub(super) fn send_away_in_time(&mut self, now: Millis, (from, count): (usize, usize)) {
         if self.flow.paused && !self.flow.leaderless {
             let waited = now.since(self.flow.paused_since);
-            let overdue = |conn: &&Conn| {
-                conn.phase == Phase::Live && waited * 3 >= u64::try_from(conn.timeout_ms).unwrap_or(0) * 2
-            };
+            let overdue = |conn: &&Conn| conn.phase == Phase::Live && waited * 3 >= conn.session.silence_max_ms() * 2;
             let list = self.conns.range(from, count).filter(overdue).map(|conn| conn.id).collect();
             self.end_these(now, Close::NoLeader, list);
         }
@@ -48,7 +46,7 @@ impl Shard {
 
     /// There is a leader: read-only clients connect again, and get sessions like everybody else.
     pub(super) fn end_read_only(&mut self, now: Millis) {
-        self.end_all(now, Close::LeaderFound, |conn| conn.read_only);
+        self.end_all(now, Close::LeaderFound, |conn| conn.session.is_read_only());
     }
 
     /// Ends the connections that have a session. What they have in flight is answered to nobody.
@@ -101,10 +99,9 @@ impl Shard {
             return Err(Close::SessionRefused);
         }
         conn.phase = Phase::Live;
-        conn.read_only = true;
-        conn.session = session;
-        conn.timeout_ms = self.negotiated(request.timeout_ms);
-        reply::connected(conn.output.buffer(&mut self.buffers), session.0, conn.timeout_ms, &right, Some(true));
+        let timeout_ms = self.negotiated(request.timeout_ms);
+        conn.session.attach_read_only(session, timeout_ms);
+        reply::connected(conn.output.buffer(&mut self.buffers), session.0, timeout_ms, &right, Some(true));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Each shows the state in which it began: it keeps whatever a transaction changes below its znode meanwhile.
 
+use super::turn::Turn;
 use crate::change::AppliedTxn;
 use crate::conn::{Conn, Conns};
 use crate::ids::ConnId;
@@ -48,21 +49,15 @@ impl Lists {
     /// A transaction is about to reach the view: lists keep the former state, from where the last call ended. False when the turn's work
     /// is done before all is kept.
     #[cold]
-    pub(super) fn preserve(
-        &mut self,
-        txn: &AppliedTxn,
-        (view, conns): (&View, &mut Conns),
-        spent: &mut usize,
-        spent_max: usize,
-    ) -> bool {
+    pub(super) fn preserve(&mut self, txn: &AppliedTxn, (view, conns): (&View, &mut Conns), turn: &mut Turn) -> bool {
         while let Some(change) = txn.changes.get(self.preserved) {
-            if *spent >= spent_max {
+            if turn.is_over() {
                 return false;
             }
             self.preserved += 1;
             for id in &self.conns {
                 if let Some(list) = conns.get_mut(*id).and_then(Conn::list_under_way) {
-                    *spent += list.preserve(view, change);
+                    turn.spend(list.preserve(view, change));
                 }
             }
         }

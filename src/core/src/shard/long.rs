@@ -74,7 +74,7 @@ impl Shard {
             conn: conn.id,
             identities: conn.identities.as_slice(),
             any_sasl_user: config.any_sasl_user.as_ref(),
-            ephemerals: sessions.ephemerals(conn.session),
+            ephemerals: sessions.ephemerals(conn.session.id()),
             skip_acl: config.skip_acl,
             keeper: config.keeper_extensions,
             reply_bytes_max: config
@@ -102,7 +102,7 @@ impl Shard {
         record: Box<[u8]>,
         at: Micros,
     ) {
-        self.spent += REQUEST_COST + record.len();
+        self.turn.spend(REQUEST_COST + record.len());
         let begun = match op {
             _ if is_walk(op) => Walk::start(&self.walk_context(conn), op, &mut Reader::new(&record)).map(Long::Walk),
             OpCode::SetWatches | OpCode::SetWatches2 => {
@@ -177,7 +177,7 @@ impl Shard {
                 Ok(done)
             }
         };
-        self.spent += looked * NAME_COST;
+        self.turn.spend(looked * NAME_COST);
         let what = Answered { op: Some(op), xid, at, update: false };
         match step {
             Ok(false) => {
@@ -235,8 +235,7 @@ impl Shard {
 
     /// A transaction is about to reach the view: see [`Lists::preserve`](super::lists::Lists::preserve).
     pub(super) fn preserve(&mut self, txn: &AppliedTxn) -> bool {
-        let max = self.config.limits.turn_cost_max;
-        self.lists.preserve(txn, (&self.view, &mut self.conns), &mut self.spent, max)
+        self.lists.preserve(txn, (&self.view, &mut self.conns), &mut self.turn)
     }
 
     /// The connection's next requests wait until others have had their turns.
@@ -259,7 +258,7 @@ impl Shard {
 
     /// One piece of one read, or of what else goes on between the turns.
     pub(super) fn walk_on(&mut self, now: Millis) {
-        self.spent = 0;
+        self.turn.begin();
         self.drop_watches();
         // The first may take the whole turn, so each is first in one of so many calls.
         const KINDS: u8 = 5;
@@ -273,7 +272,7 @@ impl Shard {
                 3 => self.serve_those_behind(now),
                 _ => self.go_on_with_next(now),
             }
-            if self.spent >= self.config.limits.turn_cost_max {
+            if self.turn.is_over() {
                 break;
             }
         }
@@ -335,13 +334,13 @@ impl Shard {
         let hasher = self.view.hasher();
         let mut left = DROPPED_PIECE;
         let done = self.watches.drop_some(id, &mut left, |path| hasher.hash(path));
-        self.spent += DROP_COST * (DROPPED_PIECE - left);
+        self.turn.spend(DROP_COST * (DROPPED_PIECE - left));
         done
     }
 
     /// A connection has ended: its watches go, at once if they are few, and then its slot is free.
     pub(super) fn drop_watches_of(&mut self, id: ConnId) {
-        if self.spent < self.config.limits.turn_cost_max && self.drop_some(id) {
+        if !self.turn.is_over() && self.drop_some(id) {
             self.conns.free(id);
         } else {
             self.dropping.push_back(id);

@@ -134,7 +134,7 @@ mod tests {
             let id = shard.accept(Micros(0), client).expect("it does not drain");
             let mut conn = shard.conns.take(id).expect("it is there");
             conn.phase = crate::conn::Phase::Live;
-            conn.timeout_ms = 1000;
+            conn.session.attach(crate::ids::SessionId(1), 1000);
             shard.conns.put_back(conn);
             id
         };

@@ -42,11 +42,11 @@ impl Shard {
     /// which is the same one when not all of what goes before it is done, such as its events. Until all are applied no
     /// other batch may come, and nothing that goes by the batch's last zxid.
     pub(super) fn apply_some(&mut self, now: Millis, batch: &AppliedBatch, from: usize) -> usize {
-        self.spent = 0;
+        self.turn.begin();
         let mut next = batch.txns.len();
         let mut answered = self.effects.dirty.len();
         for (at, txn) in batch.txns.iter().enumerate().skip(from) {
-            if self.spent >= self.config.limits.turn_cost_max {
+            if self.turn.is_over() {
                 next = at;
                 break;
             }
@@ -74,7 +74,7 @@ impl Shard {
                 next = at;
                 break;
             }
-            self.spent += REQUEST_COST * (1 + txn.changes.len());
+            self.turn.spend(REQUEST_COST * (1 + txn.changes.len()));
             for change in &txn.changes {
                 self.sessions.note_change(&self.view, change);
                 self.view.apply(txn.zxid, change);
@@ -149,7 +149,7 @@ impl Shard {
                 if !self.effects.slow.is_empty()
                     && let Some(change) = txn.changes.first()
                 {
-                    self.effects.slow.name(conn.session, xid, &change.at().path);
+                    self.effects.slow.name(conn.session.id(), xid, &change.at().path);
                 }
                 if op == OpCode::CloseSession { Err(Close::Done) } else { Ok(()) }
             }
@@ -203,21 +203,14 @@ impl Shard {
                 let ephemerals =
                     if let Outcome::SessionAttached { ephemerals, .. } = outcome { Some(ephemerals) } else { None };
                 conn.phase = Phase::Live;
-                conn.session = *session;
-                conn.timeout_ms = *timeout_ms;
+                conn.session.attach(*session, *timeout_ms);
                 self.sessions.bind(*session, conn.id, ephemerals);
-                let read_only = conn.knows_read_only.then_some(false);
+                let read_only = conn.session.response_byte();
                 reply::connected(conn.output.buffer(&mut self.buffers), session.0, *timeout_ms, password, read_only);
                 Ok(())
             }
             _ => {
-                reply::connected(
-                    conn.output.buffer(&mut self.buffers),
-                    0,
-                    0,
-                    &[0; 16],
-                    conn.knows_read_only.then_some(false),
-                );
+                reply::connected(conn.output.buffer(&mut self.buffers), 0, 0, &[0; 16], conn.session.response_byte());
                 Err(Close::SessionRefused)
             }
         }
@@ -238,7 +231,7 @@ impl Shard {
             if self.freshness.is_blocked(conn) {
                 return Ok(());
             }
-            if self.spent >= self.config.limits.turn_cost_max {
+            if self.turn.is_over() {
                 self.go_on_later(conn);
                 return Ok(());
             }
@@ -282,10 +275,10 @@ impl Shard {
     /// The view has moved: serves those whose reads waited for that, until the turn's work is done. Then
     /// [`Shard::walk_on`] goes on: a later state serves as well.
     pub(super) fn serve_those_behind(&mut self, now: Millis) {
-        while self.spent < self.config.limits.turn_cost_max
+        while !self.turn.is_over()
             && let Some(id) = self.freshness.next(self.view.zxid())
         {
-            self.spent += LOOK_UP_COST;
+            self.turn.spend(LOOK_UP_COST);
             let Some(mut conn) = self.conns.take(id) else { continue };
             conn.waits.view = false;
             let verdict = self.catch_up(now, &mut conn).and_then(|()| self.resume(now, &mut conn));

@@ -47,18 +47,18 @@ impl Shard {
                 self.count_sent(conn);
                 return Err(Close::Unauthenticated);
             }
-            Some(_) if op.is_some_and(|op| self.writes(op)) && !conn.read_only => {
+            Some(_) if op.is_some_and(|op| self.writes(op)) && !conn.session.is_read_only() => {
                 let op = op.expect("has a kind");
                 if self.queues_unseen(conn, op, frame.len()) {
                     return Ok(());
                 }
                 let large = self.large(frame)?;
-                self.spent += REQUEST_COST + frame.len();
+                self.turn.spend(REQUEST_COST + frame.len());
                 if let Ok(kind) = self.command(op, &conn.identities, &mut reader)
                     && !(self.refuses_growth && kind.adds_data())
                 {
                     if let CommandKind::Multi(ops) = &kind {
-                        self.spent += ops.len() * MULTI_OP_COST;
+                        self.turn.spend(ops.len() * MULTI_OP_COST);
                     }
                     let Some(cost) = self.admit_write(conn, &kind, frame.len()) else { return Ok(()) };
                     conn.blocked |= matches!(op, OpCode::CloseSession | OpCode::Reconfig);
@@ -67,7 +67,7 @@ impl Shard {
                     return Ok(());
                 }
             }
-            _ if op == Some(OpCode::Sync) && !conn.read_only => {
+            _ if op == Some(OpCode::Sync) && !conn.session.is_read_only() => {
                 if let Ok(request) = SyncRequest::decode(&mut reader) {
                     let path = request.path.map(|path| path.as_bytes().into());
                     conn.pending.push(Pending::Sync { xid: header.xid, path, done: false, at: self.clock });
@@ -141,17 +141,19 @@ impl Shard {
         let weight = request::weight(&kind);
         let origin = Some(self.origin(conn.id));
         let draft = if self.config.audit { self.draft(conn, &kind) } else { None };
-        let command = Command { origin, session: conn.session, identities: conn.identity_place, kind };
+        let command = Command { origin, session: conn.session.id(), identities: conn.identity_place, kind };
         self.in_flight.push(command, Proposed { conn: conn.id, weight, large, cost, draft });
         conn.pending.note_proposed();
     }
 
     fn draft(&self, conn: &Conn, kind: &CommandKind) -> Option<Box<Draft>> {
         match &self.config.any_sasl_user {
-            None => Draft::of(conn.session, &conn.identities, kind),
-            any => {
-                Draft::of(conn.session, &Arc::new(acl::proven(&conn.identities, any.as_ref()).cloned().collect()), kind)
-            }
+            None => Draft::of(conn.session.id(), &conn.identities, kind),
+            any => Draft::of(
+                conn.session.id(),
+                &Arc::new(acl::proven(&conn.identities, any.as_ref()).cloned().collect()),
+                kind,
+            ),
         }
     }
 
@@ -166,7 +168,7 @@ impl Shard {
     /// Adds an identity to the connection; done at once, ahead of requests that wait (protocol chapter 17.6).
     pub(super) fn authenticate(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Served {
         // The hash of its credential is what it costs.
-        self.spent += AUTH_BYTE_COST * reader.remaining();
+        self.turn.spend(AUTH_BYTE_COST * reader.remaining());
         let packet = AuthPacket::decode(reader).map_err(|_| Close::Malformed)?;
         let proven = match (packet.scheme, packet.auth, self.config.digest) {
             (Some("ip"), ..) => None,
@@ -190,7 +192,7 @@ impl Shard {
     /// A step of a SASL exchange; done at once, as an auth packet is. The first token may be anything. Without users the exchange ends at once, without an identity and
     /// without an error, as ZooKeeper ends it where no mechanism is configured. A null token closes the connection there too.
     fn sasl(&mut self, conn: &mut Conn, xid: i32, reader: &mut Reader<'_>) -> Served {
-        self.spent += AUTH_BYTE_COST * reader.remaining();
+        self.turn.spend(AUTH_BYTE_COST * reader.remaining());
         let request = GetSaslRequest::decode(reader).map_err(|_| Close::Malformed)?;
         let token = request.token.ok_or(Close::Malformed)?;
         let Some(users) = self.config.sasl_users.clone() else {
@@ -285,7 +287,7 @@ impl Shard {
                 reply::done(conn.output.buffer(&mut self.buffers), XID_PING, zxid);
                 Ok(())
             }
-            Some(op) if conn.read_only && (op == OpCode::Sync || self.writes(op)) => {
+            Some(op) if conn.session.is_read_only() && (op == OpCode::Sync || self.writes(op)) => {
                 return self.refuse_write(now, conn, Answered { op: Some(op), xid: header.xid, at, update: false });
             }
             Some(OpCode::Sync) => {
@@ -293,7 +295,7 @@ impl Shard {
                 Ok(())
             }
             Some(op) if self.writes(op) => {
-                self.spent += frame.len();
+                self.turn.spend(frame.len());
                 self.answer_refused(conn, op, header.xid, &mut reader)
             }
             Some(op)
@@ -303,12 +305,12 @@ impl Shard {
                 let served = context.serve(&mut output, header.xid, op, &mut reader);
                 let cost = context.cost.get();
                 conn.output.put_back(output);
-                self.spent += cost;
+                self.turn.spend(cost);
                 served
             }
             _ => Err(Unserved::Unknown),
         };
-        self.spent += REQUEST_COST;
+        self.turn.spend(REQUEST_COST);
         if let Err(Unserved::Later(why)) = served {
             self.put_off(now, conn, frame, at, why);
             return Ok(());
@@ -317,7 +319,7 @@ impl Shard {
         if !self.effects.slow.is_empty()
             && let Some(path) = load::path(frame)
         {
-            self.effects.slow.name(conn.session, header.xid, path);
+            self.effects.slow.name(conn.session.id(), header.xid, path);
         }
         let unsent = conn.unsent();
         if unsent > self.config.limits.reply_buffer_bytes_soft_max {

@@ -56,11 +56,11 @@ impl Sessions {
 
     /// The connection's session is not here any more, if it was this connection's. Gives a list of ephemerals that takes long to drop.
     pub(super) fn unbind(&mut self, conn: &Conn) -> Option<Ephemerals> {
-        if self.conn(conn.session) != Some(conn.id) {
+        if self.conn(conn.session.id()) != Some(conn.id) {
             return None;
         }
-        self.here.remove(&conn.session);
-        self.ephemerals.remove(&conn.session).filter(|list| list.len() > DROPPED_PIECE)
+        self.here.remove(&conn.session.id());
+        self.ephemerals.remove(&conn.session.id()).filter(|list| list.len() > DROPPED_PIECE)
     }
 
     /// The ephemerals of a session that is here; `None` if it has none.

@@ -58,7 +58,7 @@ impl Shedding {
 #[cfg(test)]
 mod tests {
     use crate::conn::{Close, Pending, Phase};
-    use crate::ids::{Micros, Millis};
+    use crate::ids::{Micros, Millis, SessionId};
     use crate::shard::ShardMessage;
     use crate::shard::tests::{client_at, message, shard};
 
@@ -68,7 +68,8 @@ mod tests {
         let connect = |shard: &mut crate::shard::Shard, now, is_busy| {
             let id = client_at(shard, Millis(now));
             let mut conn = shard.conns.take(id).expect("it is there");
-            (conn.phase, conn.timeout_ms) = (Phase::Live, i32::MAX);
+            conn.phase = Phase::Live;
+            conn.session.attach(SessionId(1), i32::MAX);
             if is_busy {
                 conn.pending.push(Pending::Connect { at: Micros(0) });
             }

@@ -49,7 +49,7 @@ impl SlowRequests {
             return;
         }
         let operation = what.op.map_or("NA", corral_wire::OpCode::lop);
-        let (session, address) = (conn.session, conn.peer);
+        let (session, address) = (conn.session.id(), conn.peer);
         let Answered { xid, update, .. } = what;
         self.kept.push(SlowRequest { ms, operation, session, address, xid, path: None, update, zxid });
     }
@@ -82,7 +82,7 @@ mod tests {
         shard.config.slow_request_ms = 5;
         let id = client(&mut shard);
         let mut conn = shard.conns.take(id).expect("it is there");
-        conn.session = SessionId(9);
+        conn.session.attach(SessionId(9), 1000);
         let mut answer = |xid, at| {
             let what = Answered { op: Some(OpCode::SetData), xid, at: Micros::of(Millis(at)), update: true };
             shard.count_reply(&mut conn, Millis(10), what, 20);

@@ -132,9 +132,8 @@ impl Shard {
                 Default::default()
             }
         };
-        let max = self.config.limits.turn_cost_max;
         while at.change < txn.changes.len() {
-            if self.spent >= max {
+            if self.turn.is_over() {
                 self.tell_later(txn.zxid, at, earlier);
                 return false;
             }
@@ -199,9 +198,9 @@ impl Shard {
         let (mut told, hasher) = (Vec::new(), self.view.hasher());
         let some = Watchers { from: point.slot, max: self.watchers_piece(path) };
         let fired = self.watches.fire_some(kind, path, hash, hasher, some, &mut told);
-        self.spent += WATCHED_COST + fired.looked * WATCH_LOOK_COST;
+        self.turn.spend(WATCHED_COST + fired.looked * WATCH_LOOK_COST);
         if self.watches.has_recursive() {
-            self.spent += path.len();
+            self.turn.spend(path.len());
         }
         if !told.is_empty() {
             let acl = match change {
@@ -248,7 +247,7 @@ impl Shard {
         if too_much || self.memory.is_exhausted_for(waiting) {
             return self.end(&conn, Close::SlowReader);
         }
-        self.spent += EVENT_COST;
+        self.turn.spend(EVENT_COST);
         conn.told = self.events.transactions;
         if !conn.is_closing() {
             let event = &self.events.event.bytes;
@@ -256,11 +255,11 @@ impl Shard {
             match (list, &self.events.event.shared) {
                 (None, Some(shared)) => conn.output.append_shared(shared),
                 (Some(list), _) => {
-                    self.spent += event.len() / BYTES_PER_COST;
+                    self.turn.spend(event.len() / BYTES_PER_COST);
                     list.held.extend_from_slice(event);
                 }
                 (None, None) => {
-                    self.spent += event.len() / BYTES_PER_COST;
+                    self.turn.spend(event.len() / BYTES_PER_COST);
                     conn.output.buffer(&mut self.buffers).extend_from_slice(event);
                 }
             }
@@ -279,7 +278,7 @@ impl Shard {
         let check = ACL_ENTRY_COST * list.len() + ACL_IDENTITY_COST * identities.len();
         let grants = list.grants(READ, identities);
         // Whether or not there is an event to deliver.
-        self.spent += EVENT_COST + check;
+        self.turn.spend(EVENT_COST + check);
         grants
     }
 }
