@@ -7,9 +7,9 @@
 //! All commands of a server to one leadership travel in one *stream*, in order and without a gap. While no leader is
 //! known the stream lapses: shards hold back what they have not sent. It goes on if the same leadership is reached
 //! again by the same connection. It ends when a new connection leads to the same leadership, or when no leader is found
-//! for too long. Usually it ends once an entry of a later term is applied: all its commands in the log are before that
-//! entry, and have come back. Other sent commands have no known outcome, and shards end the connections that wait for
-//! them. So of one connection's writes a prefix is ordered, and none is ordered twice.
+//! for too long. Usually it ends once an entry of a later term is applied: its commands in the log are before, and have
+//! come back. Other sent commands have no known outcome, and shards end the connections that wait for them. So of one
+//! connection's writes a prefix is ordered, and none is ordered twice.
 
 mod activity;
 mod bootstrap;

@@ -311,8 +311,8 @@ impl WatchTable {
         self.paths.places()
     }
 
-    /// Returns the path at a place and the watchers of its data, among `most` of its watchers from a slot on, in the
-    /// order of slots. `None` when there is no path.
+    /// Returns the path at a place and the watchers of its data. They are among `most` of its watchers from a slot on,
+    /// in the order of slots. `None` when there is no path.
     pub(crate) fn data_at(&self, place: usize, from: u32, most: usize) -> Option<DataWatchers<'_>> {
         let id = self.paths.at(place)?;
         let (mut watchers, mut looked, mut next) = (SmallVec::new(), 0, None);

@@ -3,7 +3,7 @@
 //! Runs beside the member, on the consensus actor's core, as long as this server has no data. A server with an empty
 //! disk may be new, or may have lost its data with its votes. By itself it cannot know which. So it reports to all
 //! servers that it is uninitialised, each time with the start of the other that reported the same. Once all founders
-//! with a vote have answered this very start of it, none of them has data: there is no vote that could be broken.
+//! with a vote have answered this very start of it, none of them has data, and there is no vote to break.
 //!
 //! A founder is absent if its name has never resolved since the start, and it had no connection with this server. The
 //! others begin without absent founders if they are a majority. An ensemble with acknowledged writes has a member in

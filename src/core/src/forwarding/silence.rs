@@ -4,7 +4,7 @@ use crate::ids::Millis;
 use crate::limits::PAUSE_MAX_MS;
 use alloc::collections::BTreeSet;
 
-/// See the module.
+/// Whether this server keeps silent for a leader, and the servers that do for this leader.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     /// When the leader asked for it.

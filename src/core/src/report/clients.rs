@@ -26,8 +26,8 @@ pub struct ConnLine {
     pub opened: Millis,
     /// Whether it uses TLS.
     pub is_secured: bool,
-    /// The bucket of ten seconds, or whatever a connection without a session is given, in which it ends if it stays
-    /// silent.
+    /// The bucket of time in which it ends if it stays silent. It has ten seconds, or the length for connections
+    /// without a session.
     pub(super) due: Millis,
     reading: bool,
     writing: bool,
