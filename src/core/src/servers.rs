@@ -1,8 +1,8 @@
 //! The servers of an ensemble as `/zookeeper/config` names them, and the changes to that list that clients ask for.
 //!
-//! Pure texts and values, part of the state machine: every server comes to the same list. ZooKeeper's text to the byte
-//! (protocol chapter 21): a line for each server in the order of their ids, then the version, no newline behind it. It
-//! knows nothing of connections, of the leader, or of the membership in Raft.
+//! Pure texts and values, part of the state machine: every server comes to the same list. The text is ZooKeeper's to
+//! the byte (protocol chapter 21). It has a line for each server in the order of their ids, then the version, no
+//! newline behind it. It knows nothing of connections, of the leader, or of the membership in Raft.
 
 mod read;
 

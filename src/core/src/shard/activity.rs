@@ -57,8 +57,8 @@ impl Activity {
         }
     }
 
-    /// Sessions that were active since the last tick, and the time up to which that list is complete: the last tick's, because every
-    /// socket has had its turn since.
+    /// Sessions that were active since the last tick, and the time up to which that list is complete. It is the time of
+    /// the last tick, because every socket has been read since.
     pub(super) fn report(&mut self, now: Millis, conns: &mut Conns) -> (Millis, Vec<(SessionId, Millis)>) {
         let mut list = mem::take(&mut self.ended);
         list.reserve(self.active.len());

@@ -1,6 +1,6 @@
 //! Reads that take more than one turn, of this shard's connections: begun when everything before them is answered, then
-//! one piece at a time. Other work between the turns is here too: connections with next requests that wait for others'
-//! turns, connections that wait for memory, and watches of ended connections.
+//! one piece at a time. Other work between the turns is here too. It is of connections that wait for others' turns or
+//! for memory, and of watches of ended connections.
 
 use super::Shard;
 use super::memory::Wanting;

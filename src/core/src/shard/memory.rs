@@ -2,8 +2,8 @@
 //! sum, one limit.
 //!
 //! A reply is weighed before it is made. A reply that does not fit waits, first come first served, and its connection
-//! is read no further. A small reply never waits. A share of the limit is reserved for connections that hold little:
-//! their replies do not wait behind the large replies of others, until one of those has waited for `MEMORY_WAIT_MS`. A
+//! is read no further. A small reply never waits. A share of the limit is reserved for connections that hold little.
+//! Their replies do not wait behind the large replies of others, until one of those has waited for `MEMORY_WAIT_MS`. A
 //! reply larger than the limit is made when the others hold no more than half of it. A large request of which a part
 //! has come is read on freely while all hold no more than half of the limit. Beyond that it waits in the same queue
 //! until there is memory for all of it, which is then set aside. So requests become whole one after the other, instead

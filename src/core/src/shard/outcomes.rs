@@ -223,9 +223,9 @@ impl Shard {
         }
     }
 
-    /// Serves requests that waited for the requests before them, up to the next one that still waits itself. A client
-    /// with enough to read gets the rest later, unless writes are behind it: a read must not see a later write. When
-    /// the turn's work is done the rest is served in the next ones, before a write behind it: see `delays`.
+    /// Serves requests that waited for the requests before them, as far as none waits for its own reason. A client with
+    /// enough to read gets the rest later, unless writes are behind it: a read must not see a later write. When the
+    /// turn's work is done the rest is served in the next ones, before a write behind it: see `delays`.
     pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Served {
         while let Some(floor) = conn.pending.front().and_then(Pending::ready_at)
             && (conn.pending.proposed() > 0 || conn.unsent() < self.config.limits.reply_buffer_bytes_soft_max)

@@ -2,7 +2,7 @@
 //!
 //! A shard of a standalone server needs none of this. In an ensemble the consensus actor reports when proposals must
 //! wait. They stay here, never sent, within the limits on commands in flight. It also reports when sent proposals that
-//! did not come back have no known outcome: then the connections that wait for them end, and only these. No later write
+//! did not come back have no known outcome. Then the connections that wait for them end, and only these. No later write
 //! of such a connection is ever ordered, so that of its writes a prefix is.
 
 use super::sessions::Sessions;

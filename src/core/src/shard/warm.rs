@@ -1,4 +1,5 @@
-//! Looking ahead in what a connection sent at once: the znodes of all its reads are touched before the first is served.
+//! Looking ahead in requests that a connection sent at once: the znodes of all its reads are touched before the first
+//! is served.
 //!
 //! On the shard's core. In a tree beyond the caches a look-up is a chain of cache misses, and one request after the
 //! other waits for each link. Touched side by side, the misses of many chains overlap. Serves nothing and decides

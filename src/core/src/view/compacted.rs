@@ -2,9 +2,9 @@
 //!
 //! A deleted child leaves a mark above the name in the layer below, until the next snapshot. Each reading of the list
 //! passes over all marks. A queue from which a million entries were taken would be as slow to read as with these
-//! entries. So a znode that has few children compared with the marks gets a complete list in the live delta, and the
-//! layers below do not count any more. That costs one reading of the list, some 15 ns an entry, after at least three
-//! quarters of its entries were deleted. The children that a reader sees are the same, and each view does it by itself.
+//! entries. So a znode with few children compared with the marks gets a complete list in the live delta. The layers
+//! below do not count any more. That costs one reading of the list, some 15 ns an entry, after at least three quarters
+//! of its entries were deleted. The children that a reader sees are the same, and each view does it by itself.
 //!
 //! One transaction may change the lists of thousands of znodes, and must not find all of them in need of that. So a
 //! list that is half as long as it may be waits to be made anew ahead of need. Each change of a child allows for some
