@@ -1,5 +1,4 @@
-//! Access control: identities of a connection, valid ACL lists, and whether a list grants a permission (protocol
-//! chapter 17).
+//! Access control: identities of a connection, valid ACL lists, and permission checks (protocol chapter 17).
 
 mod ids;
 mod list;

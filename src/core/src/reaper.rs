@@ -1,5 +1,5 @@
-//! Containers that have become empty and expired TTL nodes: which they are, and when each is deleted (protocol chapter
-//! 9.4, ZooKeeper's `ContainerManager`).
+//! Empty containers and expired TTL nodes: the choice of them, and the time of each deletion (protocol chapter 9.4).
+//! ZooKeeper's `ContainerManager` does the same.
 //!
 //! Kept by the leader alone, in its memory alone, beside the deadlines of sessions. It only proposes: each deletion is
 //! decided again, from the state alone, when the command is evaluated.

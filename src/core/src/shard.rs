@@ -444,7 +444,7 @@ impl Shard {
         let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
         for id in all {
             if let Some(mut conn) = self.conns.take(id) {
-                // It is not read since the stop began, so it may not have been silent.
+                // It has not been read since the stop began, so it may not have been silent.
                 (conn.active_at, conn.activity.noted) = (now, true);
                 self.settle(now, conn, Err(Close::Shutdown));
             }

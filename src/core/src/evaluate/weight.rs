@@ -13,7 +13,7 @@ use crate::view::{NodeRef, View};
 /// Most cost of storing an ACL.
 const ACL_COST: u64 = cost::bytes(acl::BYTES_MAX) + acl::ENTRIES_MAX as u64 * NAME;
 
-/// Other inputs of the most that a command costs, as far as they are known where the cost is asked for.
+/// Further inputs for the most that a command costs, as far as the caller of [`cost_at_most`] knows them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
     /// Identities of the connection.

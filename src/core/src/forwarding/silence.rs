@@ -4,7 +4,7 @@ use crate::ids::Millis;
 use crate::limits::PAUSE_MAX_MS;
 use alloc::collections::BTreeSet;
 
-/// Whether this server keeps silent for a leader, and the servers that do for this leader.
+/// The silence that this server keeps for its leader, and the servers that keep it for this server as a leader.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     /// When the leader asked for it.

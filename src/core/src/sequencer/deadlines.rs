@@ -55,7 +55,7 @@ impl Deadlines {
         self.starts_from = None;
     }
 
-    /// Returns the shard or server of the connection that owns a session. `None` if its process is no more.
+    /// Returns the shard or server of the connection that owns a session. `None` if its process has ended.
     fn witness(&mut self, now: Millis, owner: Option<Origin>) -> Option<Witness> {
         let at = owner?;
         let (server, incarnation) = self.start;

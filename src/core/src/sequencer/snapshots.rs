@@ -6,8 +6,8 @@
 
 use crate::ids::Millis;
 
-/// Time without a write after which a snapshot is written, because the machine is idle. It frees the memory of the
-/// changes.
+/// Time without a write after which a snapshot of fewer changes is written, because the machine is idle. It frees the
+/// memory of the changes.
 const QUIET_MS: u64 = 10_000;
 /// Divisor of the least size of changes then, or of changes that a start has replayed.
 const QUIET_DIVISOR: usize = 8;

@@ -20,7 +20,7 @@ use corral_wire::OpCode;
 /// single writes.
 const FREE_COST_MAX: u64 = 500_000;
 
-/// So many single writes of a connection are never costly.
+/// So many single writes of a connection are not costly, if none has more than [`COSTLY_BYTES`].
 const FREE_SINGLE_MAX: u32 = 32;
 
 /// Below it are the quotas.

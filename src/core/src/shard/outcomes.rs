@@ -313,7 +313,7 @@ impl Shard {
         }
     }
 
-    /// Ends a connection after its session moved to another connection. Bytes queued for it may still be sent.
+    /// Ends a connection, and removes it from its session. Bytes queued for it may still be sent.
     pub(super) fn end_now(&mut self, now: Millis, conn: Box<Conn>, why: Close) {
         self.unbind(&conn);
         self.settle(now, conn, Err(why));

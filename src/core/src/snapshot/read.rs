@@ -99,7 +99,7 @@ pub struct CheckedSection {
     /// Of its znodes; 0 of a copy that is only merged.
     digest: u64,
     /// CRCs of the digest for znodes with [`LENT_BYTES_MIN`] of data and more, each with its place in `nodes`, in
-    /// order. Without it, a session's end would read all data of its ephemerals. None in a copy that is only merged.
+    /// order. Without them, a session's end would read all data of its ephemerals. None in a copy that is only merged.
     large: Arc<[(u32, u32)]>,
 }
 
