@@ -1,5 +1,6 @@
-//! Measures the view: the cost of a lookup in each layer, the worst pause of a growing delta, the size of a snapshot
-//! and the speed of writing and checking one. Run with `cargo run --release -p corral-core --example lookup [znodes]`.
+//! Measures the view: the cost of a lookup in each layer, and the worst pause of a growing delta. It also measures the
+//! size of a snapshot, and the speed of writing and checking one. Run with `cargo run --release -p corral-core
+//! --example lookup [znodes]`.
 #![allow(clippy::print_stdout, reason = "it prints its figures")]
 
 use corral_core::change::Change;
@@ -49,8 +50,8 @@ fn main() {
     worst_insert();
 }
 
-/// Tables grow at the same entries in each run, the machine's own pauses fall elsewhere: the least of several runs,
-/// entry by entry, leaves the tables' pauses.
+/// Tables grow at the same entries in each run, but the machine's own pauses do not repeat. So the least of several
+/// runs, entry by entry, leaves the tables' pauses.
 fn worst_insert() {
     let mut least = vec![Duration::MAX; 2_000_000];
     for _ in 0..4 {

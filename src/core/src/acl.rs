@@ -1,4 +1,4 @@
-//! Access control: who a connection is, what an ACL list may hold, and whether it grants (protocol chapter 17).
+//! Access control: identities of a connection, valid ACL lists, and permission checks (protocol chapter 17).
 
 mod ids;
 mod list;
@@ -173,7 +173,7 @@ pub(crate) fn expand_proven(spec: &mut AclSpec, identities: &[Identity], any: &A
     *sent = expanded;
 }
 
-/// Whether an identity of this scheme proves who somebody is: an address does not.
+/// Whether an identity of this scheme is authenticated: an address is not.
 fn is_authenticated(scheme: &str) -> bool {
     matches!(scheme, "digest" | "sasl" | "x509")
 }
@@ -192,7 +192,7 @@ pub fn user_name(identity: &Identity) -> &str {
     }
 }
 
-/// What getACL shows of a digest id to somebody without the ADMIN permission: `user:x`.
+/// Returns a digest id as getACL shows it to a client without the ADMIN permission: `user:x`.
 pub fn redact<'a>(scheme: &str, id: &'a str) -> (&'a str, &'static str) {
     match id.split_once(':') {
         Some((user, _)) if scheme == "digest" => (user, ":x"),
@@ -211,7 +211,7 @@ pub fn address_text(address: IpAddr) -> String {
     }
 }
 
-/// An entry that lets nobody in.
+/// An entry that grants nothing.
 pub(crate) fn nobody() -> AclEntry {
     AclEntry { perms: 0, scheme: Text::from("world"), id: Text::from("anyone") }
 }

@@ -1,4 +1,4 @@
-//! What a committed transaction did: the one thing shards are told. Whole new znode states, children added or removed,
+//! The changes of a committed transaction: the only input of shards. Whole new znode states, children added or removed,
 //! sessions begun, moved or ended, and the outcome for the connection that asked.
 
 use crate::command::Origin;
@@ -17,8 +17,7 @@ use smallvec::SmallVec;
 /// One step of a transaction, in the order in which watches fire.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A znode appeared. What that does to its parent's Stat follows from the zxid: each view keeps that in step
-    /// itself.
+    /// A znode appeared. The change of its parent's Stat follows from the zxid: each view makes it itself.
     Created { at: HashedPath, node: Arc<Znode> },
     /// A znode without children went away. The parent's Stat follows as well.
     Deleted { at: HashedPath },
@@ -40,7 +39,7 @@ impl Change {
 /// The steps of one transaction in order; nearly always one.
 pub type Changes = SmallVec<[Change; 1]>;
 
-/// What happened to a session, for the shards' tables.
+/// A change of a session, for the shards' tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionChange {
     /// Begun, owned by the origin of the transaction.
@@ -77,7 +76,7 @@ pub enum OpResult {
     Ensured {
         path: Text,
     },
-    /// Of an operation whose result is no more than that it succeeded.
+    /// Success of an operation without another result.
     Done(KeeperOp),
     Error(ErrorCode),
 }
@@ -97,7 +96,7 @@ pub enum Outcome {
         session: SessionId,
         timeout_ms: i32,
         password: [u8; 16],
-        /// What the session owns at this zxid.
+        /// The ephemerals of the session at this zxid.
         ephemerals: Ephemerals,
     },
     /// Unknown session, wrong password or table full: the client is told that its session is expired.
@@ -108,7 +107,7 @@ pub enum Outcome {
     /// Of reconfig: the leader has to change the membership to this list first, which takes the place of the one with
     /// this version. Not an answer yet.
     Underway(Box<(Servers, u64)>),
-    /// The answer to what was under way.
+    /// The answer to an operation that was under way.
     Later(Box<Self>),
 }
 
@@ -122,7 +121,7 @@ impl Outcome {
 /// One transaction as applied: shards replay it in this order, see `Shard`.
 #[derive(Clone, Debug)]
 pub struct AppliedTxn {
-    /// The zxid this transaction took; one that takes none (attach) carries the last one before it.
+    /// The zxid of this transaction. A transaction without a zxid of its own (attach) has the last one before it.
     pub zxid: Zxid,
     pub changes: Changes,
     pub session: Option<SessionChange>,

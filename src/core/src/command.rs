@@ -1,4 +1,4 @@
-//! What is proposed, ordered and logged: commands with their origin. One log entry holds one [`Batch`].
+//! Commands with their origin, as they are proposed, ordered and logged. One log entry holds one [`Batch`].
 //!
 //! A command carries everything its evaluation needs (identities, time, entropy), so that each server, and each replay
 //! of the log, comes to the same result.
@@ -148,7 +148,7 @@ impl WriteOp {
 /// Fields of a Stat.
 pub const STAT_FIELDS: usize = 11;
 
-/// What a command asks for.
+/// The kind of a command, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandKind {
     Op(WriteOp),
@@ -184,7 +184,7 @@ pub enum CommandKind {
     },
     /// The leader's own: what a subtree with a quota used when that was set, counted piece by piece.
     QuotaCounted(Box<Counted>),
-    /// A multi whose records make no sense. It takes its zxid all the same, as in ZooKeeper.
+    /// A multi with records that cannot be decoded. It takes its zxid all the same, as in ZooKeeper.
     Undecodable,
     /// The leader refused a client's command before it was logged, with this code. It takes its zxid all the same. Only in a batch
     /// with `evaluate::features::ADMITTED`.
@@ -229,14 +229,14 @@ impl CommandKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     pub origin: Option<Origin>,
-    /// The session on whose behalf; 0 for the server's own and for session set-up.
+    /// The session of the client; 0 for the server's own commands and for session set-up.
     pub session: SessionId,
     pub identities: u32,
     pub kind: CommandKind,
 }
 
 impl Command {
-    /// On nobody's behalf but the server's; `origin` is who hears of the outcome.
+    /// A command of the server itself. `origin` is the connection that gets the outcome.
     pub const fn own(origin: Option<Origin>, kind: CommandKind) -> Self {
         Self { origin, session: SessionId(0), identities: 0, kind }
     }
@@ -273,13 +273,13 @@ impl Command {
 pub struct Proposals {
     pub identities: Vec<Arc<Vec<Identity>>>,
     pub commands: Vec<Command>,
-    /// Bytes by and large, seldom fewer than it takes in the log: what fills a log entry, and what is in flight, goes
-    /// by them.
+    /// Bytes by and large, seldom fewer than it takes in the log. The size of log entries, and of commands in flight,
+    /// is counted by them.
     pub bytes: usize,
-    /// What their evaluation costs at most, in units of [`crate::cost`]: a log entry goes by it too. 0 before the
-    /// sequencer has taken them.
+    /// Most cost of their evaluation, in units of [`crate::cost`]: it also limits a log entry. 0 before the sequencer
+    /// has taken them.
     pub cost: u64,
-    /// Of that, what it costs to close sessions: it grows with the ephemerals that they get until then.
+    /// Part of that cost for closing sessions. It grows with the ephemerals that they get until then.
     pub cost_of_closing: u64,
     /// Number of losses of a leader before them, see [`crate::forwarding`]: what comes of a former one is not
     /// ordered.

@@ -40,7 +40,7 @@ pub(crate) enum Phase {
     /// The session command is on its way; later bytes wait.
     Connecting,
     Live,
-    /// What is queued is still sent, then the connection ends. Input is ignored.
+    /// Queued bytes are still sent, then the connection ends. Input is ignored.
     Closing {
         since: Millis,
         why: Close,
@@ -257,8 +257,8 @@ impl Conn {
         }
     }
 
-    /// Bytes of memory that it holds. What one look into its socket brought of a request that waits for memory is not
-    /// counted: those who wait must not keep each other waiting.
+    /// Bytes of memory that it holds. Read bytes of a request that waits for memory are not counted: connections that
+    /// wait must not keep each other waiting.
     #[inline]
     pub(crate) fn holds(&self) -> usize {
         let mut bytes = self.output.capacity() + self.pending.queued_bytes();

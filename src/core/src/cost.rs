@@ -1,4 +1,4 @@
-//! What work costs, in one unit for everything, and budgets that bound it.
+//! Costs of work, in one unit for everything, and budgets that bound it.
 //!
 //! A unit is about a nanosecond of one core of a current server; the weights are rounded up. Costs are counted, never measured,
 //! so every server and every replay of the log comes to the same sum. A write spends from the budget of its command while it is
@@ -23,17 +23,17 @@ pub const NAME: u64 = 20;
 /// Bytes that are hashed, compared or copied for one unit.
 pub const BYTES_PER_UNIT: u64 = 8;
 
-/// What one command may cost while it is evaluated. With what an entry may hold besides, it stays below the 50 ms for which no
-/// core may be held.
+/// Most cost of one command while it is evaluated. With the rest of an entry, it stays below 50 ms, for which no core
+/// may be held.
 ///
 /// Not configurable: members that order and apply commands together should agree. A leader judges commands by it before they are logged
 /// (`features::ADMITTED`). Entries without that bit are replayed by it.
 pub const COMMAND_MAX: u64 = 20_000_000;
 const _: () = assert!(MULTI_OPS_MAX as u64 == COMMAND_MAX / OP, "a multi of more operations is never evaluated");
 
-/// What the commands of one log entry may cost together, if they are more than one. A leader closes an entry by what its commands
-/// cost at most, so that one client's expensive commands never use up what another client's need. Half of [`COMMAND_MAX`]: a core
-/// may have to apply several entries that were committed at once.
+/// Most cost of the commands of one log entry together, if they are more than one. A leader closes an entry by the most
+/// that its commands cost. So one client's expensive commands never use up the budget of another client's commands.
+/// Half of [`COMMAND_MAX`]: a core may have to apply several entries that were committed at once.
 pub const ENTRY_MAX: u64 = 10_000_000;
 
 /// The cost of this many bytes.
@@ -42,7 +42,7 @@ pub const fn bytes(count: usize) -> u64 {
     count as u64 / BYTES_PER_UNIT
 }
 
-/// What is left to be spent.
+/// The part of a granted cost that is left to be spent.
 #[derive(Debug)]
 pub struct Budget {
     granted: u64,

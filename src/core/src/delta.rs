@@ -1,11 +1,10 @@
 //! The changes of one span of zxids, as an index by path over shared immutable znodes.
 //!
 //! A delta lives on the core of its view while it grows; frozen (behind an `Arc`) every core and the snapshot writer
-//! read it. What it holds is relative to the layers below it, which it does not know: `view` and `snapshot` combine
-//! them.
+//! read it. Its content is relative to the layers below it, which it does not know: `view` and `snapshot` combine them.
 //!
-//! The index is cut into 4,096 tables by the top bits of the path hash, so that growing never rehashes more than one
-//! table's entries at once, and so that the snapshot writer finds the entries of one section without a full pass.
+//! The index is cut into 4,096 tables by the top bits of the path hash. So growing never rehashes more than one table's
+//! entries at once. The snapshot writer finds the entries of one section without a full pass.
 
 use crate::digest;
 use crate::ids::Zxid;
@@ -20,8 +19,9 @@ use core::mem::size_of;
 use hashbrown::HashTable;
 use hashbrown::hash_table::{AbsentEntry, OccupiedEntry};
 
-/// Power of two by which the index is cut. Growing to two million entries, the worst insert into memory used before
-/// took 81 us with 8 bits, 25 us with 10 and 8 us with 12; lookups cost the same. An empty delta takes 128 KiB.
+/// Power of two by which the index is cut. The measure is the worst insert into memory used before, while growing to
+/// two million entries. It took 81 us with 8 bits, 25 us with 10 and 8 us with 12. Lookups cost the same. An empty
+/// delta takes 128 KiB.
 const TABLE_BITS: u32 = 12;
 const TABLES: usize = 1 << TABLE_BITS;
 
@@ -33,7 +33,7 @@ const ZNODE_BYTES: usize = size_of::<Znode>() + 32;
 /// A list of more entries is not dropped on the core of a view: 1 ms.
 const DROPPED_MAX: usize = 32 << 10;
 
-/// What a delta says about one znode.
+/// The state of one znode in a delta.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeState {
     /// This is its state; children come from this layer's marks over the layers below.
@@ -66,7 +66,7 @@ impl NodeState {
     }
 }
 
-/// What a delta knows of one path.
+/// The entry of one path in a delta.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) path: Text,
@@ -90,7 +90,7 @@ impl Entry {
     }
 }
 
-/// What an entry held before it was given another state.
+/// The content of an entry before it was given another state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     /// Length of the data.
@@ -99,7 +99,7 @@ pub(crate) struct Before {
     pub(crate) crc: Option<u32>,
 }
 
-/// What to note about a child in its parent's entry.
+/// A note about a child in its parent's entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KidNote<'a> {
     Set(&'a HashedPath, Mark),
@@ -107,7 +107,7 @@ pub(crate) enum KidNote<'a> {
     Forget(&'a str),
 }
 
-/// What a note of a child has changed.
+/// The changes that a note of a child has made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Noted {
     /// The CRC of the parent before and after, where a digest is kept.
@@ -214,9 +214,9 @@ impl Delta {
         here
     }
 
-    /// Notes a created or deleted child of a znode that exists, and what that does to its Stat. `below` gives the znode
-    /// as the layers below have it; it is asked if this layer does not have it yet. A state that nobody else holds,
-    /// which is the usual case, is changed where it is.
+    /// Notes a created or deleted child of a znode that exists, and changes the Stat of that znode. `below` gives the
+    /// znode as the layers below have it; it is asked if this layer does not have it yet. A state without other
+    /// holders, which is the usual case, is changed in place.
     pub(crate) fn note_child(
         &mut self,
         path: &str,
@@ -309,7 +309,7 @@ impl Delta {
         }
     }
 
-    /// The entries whose hash falls into section `index` of `1 << bits`, in the order of sections (see `snapshot`).
+    /// Returns the entries with a hash in section `index` of `1 << bits`, in the order of sections (see `snapshot`).
     pub(crate) fn section(&self, index: usize, bits: u32) -> Vec<&Entry> {
         let tables = if bits <= TABLE_BITS {
             let width = TABLES >> bits;
@@ -413,8 +413,8 @@ const fn table_of(hash: u64) -> usize {
     (hash >> (u64::BITS - TABLE_BITS)) as usize
 }
 
-/// The hash inside a table. The choice of the table took the top bits, by which hashbrown tells neighbours apart: put
-/// others there, such that do not choose the bucket either.
+/// The hash inside a table. The choice of the table used the top bits, by which hashbrown tells neighbours apart. Other
+/// bits are put there, which do not choose the bucket either.
 #[inline]
 const fn spread(hash: u64) -> u64 {
     (hash << TABLE_BITS >> TABLE_BITS) | ((hash >> 32) << (u64::BITS - TABLE_BITS))

@@ -16,7 +16,7 @@ const STAT_BYTES: usize = 60;
 /// Path, data and Stat of so many bytes together are hashed as one piece.
 const ENDING_BYTES: usize = 256;
 const STAT_AT: usize = ENDING_BYTES - STAT_BYTES;
-/// What the fast CRC-32 takes at a time.
+/// Bytes of one block of the fast CRC-32.
 const BLOCK_BYTES: usize = 16;
 const _: () = assert!(ENDING_BYTES.is_multiple_of(BLOCK_BYTES));
 /// ZooKeeper logs the digest at zxids that are multiples of this.
@@ -32,7 +32,7 @@ pub(crate) fn counts(path: &str) -> bool {
     !path.starts_with(LEFT_OUT)
 }
 
-/// The digest of one znode as ZooKeeper defines it; 0 for those that are left out.
+/// The digest of one znode as ZooKeeper defines it; 0 for znodes that are left out.
 pub fn of_znode(path: &str, data: Option<&[u8]>, stat: &NodeStat) -> u64 {
     if counts(path) { crc_of(path, data, stat).into() } else { 0 }
 }
@@ -57,21 +57,21 @@ pub(crate) fn crc_of(path: &str, data: Option<&[u8]>, stat: &NodeStat) -> u32 {
     crc_of_ending(hasher.finalize(), &mut bytes, STAT_AT)
 }
 
-/// The CRC-32 of a znode whose Stat alone became another. A CRC is linear: what differs between two texts of one length
-/// tells what differs between their CRCs, so that neither path nor data are read.
+/// Returns the CRC-32 of a znode after a change of its Stat alone. A CRC is linear: the difference of two texts of one
+/// length gives the difference of their CRCs. So neither path nor data are read.
 pub(crate) fn crc_restated(crc: u32, before: &NodeStat, after: &NodeStat) -> u32 {
     let mut differ = [0; ENDING_BYTES];
     let numbers = bytes_of(before).into_iter().zip(bytes_of(after));
     differ[STAT_AT..].iter_mut().zip(numbers).for_each(|(byte, (one, other))| *byte = one ^ other);
-    // Without what CRC-32 does at both ends.
+    // Without the inversions of CRC-32 at both ends.
     crc ^ !crc_of_ending(u32::MAX, &mut differ, STAT_AT)
 }
 
-/// The CRC-32 of a text whose beginning has the CRC `before` and whose end are these bytes from `first` on; all before
-/// `first` are 0.
+/// Returns the CRC-32 of a text. Its beginning has the CRC `before`, its end is these bytes from `first` on, and all
+/// bytes before `first` are 0.
 ///
-/// A CRC-32 is fast in whole blocks, and slow byte by byte. With nothing before them leading zeros change nothing, and
-/// what the beginning comes to can be added to the first four bytes of the end. So the end is hashed as whole blocks.
+/// A CRC-32 is fast in whole blocks, and slow byte by byte. With nothing before them leading zeros change nothing. The
+/// CRC of the beginning can be added to the first four bytes of the end. So the end is hashed as whole blocks.
 #[inline]
 fn crc_of_ending(before: u32, bytes: &mut [u8; ENDING_BYTES], first: usize) -> u32 {
     for (byte, register) in bytes[first..first + 4].iter_mut().zip((!before).to_le_bytes()) {

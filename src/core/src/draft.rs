@@ -1,6 +1,6 @@
 //! The changes of one transaction while it is being checked: what it would do, seen over the committed tree.
 //!
-//! A single operation finishes its checks before its only change, so it looks straight at the tree; a multi and the
+//! A single operation finishes its checks before its only change, so it looks straight at the tree. A multi and the
 //! closing of a session read their own earlier changes first.
 
 use crate::change::{Change, Changes};
@@ -99,7 +99,7 @@ impl<'v> Draft<'v> {
         self.view.hashed(path)
     }
 
-    /// As [`Draft::hashed`], for what does not concern the parent.
+    /// As [`Draft::hashed`], for operations that do not concern the parent.
     pub(crate) fn hashed_alone(&self, path: Text) -> HashedPath {
         self.view.hashed_alone(path)
     }

@@ -45,8 +45,8 @@ use ops::Caller;
 use owners::{close_changes, note_owner, reap, session_id};
 use quota::{Books, QUOTA_DELETE_COST, Quotas};
 
-/// The epoch that the leader of a term begins, where this was the last zxid: the term, or one more than the last epoch,
-/// whichever is larger. Zxids only grow.
+/// Returns the epoch that the leader of a term begins behind this last zxid. It is the term, or one more than the last
+/// epoch, whichever is larger: zxids only grow.
 pub(crate) fn epoch_of(term: u64, last: Zxid) -> u32 {
     let term = u32::try_from(term).unwrap_or(u32::MAX);
     term.max(last.epoch().saturating_add(1)).min(Zxid::EPOCH_MAX)
@@ -78,13 +78,12 @@ pub mod features {
     /// Work, ACLs, paths and lists of children are bounded. Every leader sets it; older log entries lack it and are
     /// evaluated by the rules of their time. No switch of a configuration.
     pub const BOUNDED: u32 = 1024;
-    /// What quotas cost is bounded too: deletions count with it, and there are only so many. As BOUNDED, of a later
-    /// version.
+    /// The cost of quotas is bounded too: deletions count with it, and the number of quotas is limited. As BOUNDED, of
+    /// a later version.
     pub const QUOTAS_BOUNDED: u32 = 2048;
-    /// Work counts the children that were deleted below a znode whose children are looked for. As BOUNDED, of a still later
-    /// version.
+    /// Work counts the deleted children of a znode where children are looked for. As BOUNDED, of a still later version.
     pub const DELETIONS_BOUNDED: u32 = 4096;
-    /// What every leader sets.
+    /// The bits that every leader sets.
     pub const BOUNDS: u32 = BOUNDED | QUOTAS_BOUNDED | DELETIONS_BOUNDED;
     /// The leader judged the cost of every command before the batch was logged. Every server carries out the commands, whatever
     /// they cost by its own prices. A leader sets it once all members know it, and for ever behind the first entry that has it.
@@ -119,7 +118,7 @@ impl fmt::Debug for StateMachine {
 }
 
 impl StateMachine {
-    /// What a snapshot holds, and nothing since.
+    /// Returns the state of a snapshot, with nothing applied since.
     pub fn of_snapshot(snapshot: Arc<Snapshot>) -> Self {
         let sessions = snapshot.sessions().collect();
         Self::new(View::new(snapshot), sessions)
@@ -197,7 +196,7 @@ impl StateMachine {
         self.units_spent
     }
 
-    /// What went beyond a quota since this was last asked. The state does not depend on it.
+    /// Takes the writes beyond a quota since the last call. The state does not depend on it.
     pub fn take_quota_report(&mut self) -> Option<QuotaReport> {
         self.quotas.take_report()
     }
@@ -218,8 +217,8 @@ impl StateMachine {
         self.quotas.stop_counting();
     }
 
-    /// Applies a committed batch, whose entry of the log is of this term. Zxids follow from the batch alone. One with
-    /// zxids that no leader of the term gives takes effect as nothing: every server replays what the log holds.
+    /// Applies a committed batch of a log entry of this term. Zxids follow from the batch alone. A batch with zxids
+    /// that no leader of the term gives has no effect: every server replays the same log.
     pub fn apply(&mut self, batch: Batch, term: u64) -> AppliedBatch {
         if !self.is_next(&batch, term) {
             return AppliedBatch { time: batch.time, txns: Vec::new() };
@@ -331,8 +330,8 @@ impl StateMachine {
         applied
     }
 
-    /// What the server asks for itself, and membership changes. Seldom, and no part of what a client's
-    /// write costs.
+    /// Evaluates the server's own commands, and membership changes. They are seldom, and no part of the cost of a
+    /// client's write.
     #[cold]
     #[inline(never)]
     fn seldom(
@@ -413,7 +412,7 @@ impl StateMachine {
         }
     }
 
-    /// Takes the changes into the tree, the lists of who owns what, and the usage of quotas, which adds changes.
+    /// Takes the changes into the tree, the lists of owners, and the usage of quotas, which adds changes.
     fn commit(&mut self, applied: &mut AppliedTxn, features: u32) {
         if self.quotas.concern(&applied.changes) {
             let mut books = Books::new(features);
@@ -433,7 +432,7 @@ impl StateMachine {
     }
 }
 
-/// What all commands of a batch share.
+/// The context that all commands of a batch share.
 struct BatchContext {
     time: i64,
     features: u32,

@@ -1,17 +1,15 @@
-//! How the commands of a follower's clients reach the leader, and what else the servers of an ensemble tell each other
-//! beside Raft.
+//! How the commands of a follower's clients reach the leader, and the other messages between servers beside Raft.
 //!
-//! The engine owns one in an ensemble. A standalone server has none, and its commands go to the sequencer at once. It knows
-//! neither Raft nor sockets: the engine reports who leads, which connections are open, and what was received.
+//! The engine owns one in an ensemble. A standalone server has none, and its commands go to the sequencer at once. It
+//! knows neither Raft nor sockets: the engine reports the leader, the open connections, and received messages.
 //!
 //! # How commands go
 //! All commands of a server to one leadership travel in one *stream*, in order and without a gap. While no leader is
 //! known the stream lapses: shards hold back what they have not sent. It goes on if the same leadership is reached
-//! again by the same connection. It is over when the connection to the same leadership is another one, when no leader
-//! is found for too long, or, the usual case, once an entry of a later term is applied: whatever of the stream the log
-//! holds is before that entry, and has come back. What was sent and has not come back has then no known outcome, and
-//! shards end the connections that wait for it. So of one connection's writes a prefix is ordered, and none is ordered
-//! twice.
+//! again by the same connection. It ends when a new connection leads to the same leadership, or when no leader is found
+//! for too long. Usually it ends once an entry of a later term is applied: its commands in the log are before, and have
+//! come back. Other sent commands have no known outcome, and shards end the connections that wait for them. So of one
+//! connection's writes a prefix is ordered, and none is ordered twice.
 
 mod activity;
 mod bootstrap;
@@ -58,17 +56,17 @@ pub struct EnsembleConfig {
     pub lost_after_ms: u64,
 }
 
-/// What a server is in the present term.
+/// The role of a server in the present term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leadership {
     Leader,
-    /// Or candidate; who leads, if that is known.
+    /// A follower or candidate, with the leader if it is known.
     Follower {
         leader: Option<u8>,
     },
 }
 
-/// The stream to the leader, the streams from followers, and what this server has heard from the others.
+/// The stream to the leader, the streams from followers, and the reports of the other servers.
 pub struct Forwarding {
     config: EnsembleConfig,
     /// This server, and this start of it.
@@ -94,7 +92,7 @@ pub struct Forwarding {
     uninitialised_peers: Vec<u8>,
     /// This server cannot take what the leader gives: nothing that its clients write would come back.
     stalled: bool,
-    /// The state here is not to be trusted: nobody is served before another server's snapshot has taken its place.
+    /// The state here is corrupt: no client is served before another server's snapshot has replaced it.
     distrusted: bool,
     silence: Silence,
     /// Of that term something may come back that is not of the present stream.
@@ -184,8 +182,8 @@ impl Forwarding {
         }
     }
 
-    /// A snapshot that ends at `index` replaced the state of `sequencer`. The shards are told so before anything else of this
-    /// turn. What this server sent may be part of the snapshot, and will not come back by itself.
+    /// A snapshot that ends at `index` replaced the state of `sequencer`. The shards are told so before anything else
+    /// of this turn. Commands of this server may be part of the snapshot, and will not come back by themselves.
     pub fn installed(&mut self, sequencer: &Sequencer, index: u64, term: u64) {
         self.digests.reset();
         self.initialised();
@@ -320,9 +318,9 @@ impl Forwarding {
 
     // ----- commands -----
 
-    /// Whether this server has no space for what is to be written. As long as that is so its clients are served as if
-    /// it had no leader, also while it leads itself and no other server takes over, unless no other server is connected
-    /// with it. Called before [`Forwarding::settle`].
+    /// Sets whether this server has no space for its writes. Meanwhile its clients are served as if it had no leader.
+    /// This holds for a leader too, until another server takes over, unless no other server is connected. Called before
+    /// [`Forwarding::settle`].
     pub const fn stall(&mut self, stalled: bool) {
         self.stalled = stalled;
     }
@@ -387,7 +385,7 @@ impl Forwarding {
         match self.leadership {
             _ if self.silence.is_kept() || self.distrusted => None,
             Leadership::Follower { .. } if self.stalled => None,
-            // One that no other server is connected with goes on for those who read.
+            // A leader without connections to other servers goes on, for clients that read.
             Leadership::Leader if self.stalled && !self.links.is_empty() => None,
             Leadership::Leader => Some(To::Own),
             Leadership::Follower { leader } => {
@@ -397,7 +395,7 @@ impl Forwarding {
         }
     }
 
-    /// What was sent and has not come back has no known outcome. If all has come back, nobody needs to hear of that.
+    /// Commands that were sent and have not come back have no known outcome. If all have, shards are not told.
     fn break_off(&mut self, unsent_too: bool) {
         let stream = self.stream.take().filter(Stream::leaves_doubt);
         self.flow.release(false);
@@ -473,7 +471,7 @@ impl Forwarding {
         self.report();
     }
 
-    /// Tells the leader who was heard from, and that this server is there.
+    /// Reports the active sessions to the leader, and that this server is up.
     fn report(&mut self) {
         self.activity.follow_echo();
         let Some(stream) = flowing(&mut self.stream, &mut self.next) else { return };
@@ -484,7 +482,7 @@ impl Forwarding {
         }
     }
 
-    // ----- what comes from others -----
+    // ----- messages of other servers -----
 
     /// A message of another server was received.
     ///
@@ -537,8 +535,8 @@ impl Forwarding {
         Ok(())
     }
 
-    /// The leader is about to go: what was sent until now it takes, what comes later waits for the next one, or until
-    /// it is clear that this one stays.
+    /// The leader is about to transfer leadership, and takes the commands that were sent until now. Later commands wait
+    /// for the next leader, or until it is clear that this one stays.
     fn fall_silent(&mut self, now: Millis) {
         if !self.silence.keep(now) {
             return;
@@ -568,8 +566,8 @@ impl Forwarding {
         self.silence.is_complete(now, self.links.peers())
     }
 
-    /// Whether a message is the next of the newest stream from there. What belongs to another term, or to a stream that
-    /// is over, is dropped: its sender knows, or will know, that the leadership is another.
+    /// Whether a message is the next of the newest stream from there. A message of another term, or of a stream that is
+    /// over, is dropped: its sender knows, or will know, of the other leadership.
     fn take_in(
         &mut self,
         now: Millis,

@@ -2,8 +2,8 @@
 //!
 //! Part of a delta, so it grows on the core of its view and is only read once frozen. Most znodes get their children in
 //! the order of the names, as sequential znodes do: those go to the end after one comparison. The list is cut into
-//! chunks, and the list of chunks into groups, so that a child in the midst of millions moves no more than a chunk's
-//! worth of others and a group's worth of chunks.
+//! chunks, and the list of chunks into groups. So a child in the midst of millions moves no more than the others of a
+//! chunk, and the chunks of a group.
 
 use crate::shared::{HashedPath, Text};
 use alloc::boxed::Box;
@@ -29,7 +29,7 @@ pub(crate) enum Mark {
     Removed,
 }
 
-/// A child's name, as the tail of its path's shared allocation, and what is said of it.
+/// A child's name, as the tail of its path's shared allocation, and its mark.
 #[derive(Clone, Debug)]
 struct Kid {
     path: Text,
@@ -51,7 +51,7 @@ impl Kid {
 /// Sorted chunks, none of them empty.
 type Group = Vec<Vec<Kid>>;
 
-/// See the module.
+/// The child marks of one znode in a layer, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kids {
     /// The last group. Most lists have no other.

@@ -1,5 +1,5 @@
-//! Every bound of a shard by name. Reaching one stops the reading of a socket, or ends the connection with a reason;
-//! nothing grows past it and nothing is dropped in silence.
+//! Every bound of a shard by name. A shard that reaches one stops reading the socket, or ends the connection with a
+//! reason. Nothing grows beyond its bound, and nothing is dropped without a report.
 
 use crate::rate::Rate;
 
@@ -21,10 +21,9 @@ pub struct ShardLimits {
     pub reply_buffer_bytes_hard_max: usize,
     /// Bytes of commands that a shard may have on their way before its connections are read no further.
     pub inflight_bytes_per_shard_max: usize,
-    /// This shard's share of the bytes that all connections hold together: replies and events not sent, as much memory
-    /// as they take, lists under way, requests that are not whole or that wait. A reply that does not fit waits until
-    /// others have been sent; a connection that has more than [`SMALL_BYTES`] to take is ended when an event is due to
-    /// it.
+    /// This shard's share of the bytes that all connections hold together. They are the memory of unsent replies and
+    /// events, lists under way, and requests that are incomplete or wait. A reply that does not fit waits until others
+    /// have been sent. A connection with more than [`SMALL_BYTES`] unsent is ended when an event is due to it.
     pub reply_buffer_bytes_total_max: usize,
     /// Bytes of the proposals that are handed out together, if they are more than one. Those of a turn are handed out early when they
     /// are a quarter of it.
@@ -92,12 +91,12 @@ impl ShardLimits {
 
 const _: () = assert!(corral_wire::limits::FRAME_MAX_DEFAULT < 4 << 20, "a frame fits what may be queued");
 
-/// Bytes of one connection's identities, however many they are: they travel with its commands, in each log entry that
-/// holds any, and an ACL entry for `auth` stands for them.
+/// Bytes of one connection's identities, however many they are. They travel with its commands, in each log entry that
+/// holds any. An ACL entry for `auth` stands for all of them.
 pub const IDENTITIES_BYTES_MAX: usize = 2 << 10;
 /// Bytes of the path of a znode that is created. ZooKeeper's only limit is that of a request.
 ///
-/// The limits on what is created cannot be configured, because they decide how the log is replayed. Znodes of former
+/// The limits on created znodes cannot be configured, because they decide how the log is replayed. Znodes of former
 /// versions that are beyond them are served, changed and deleted as others.
 pub const PATH_BYTES_MAX: usize = 64 << 10;
 /// Levels of the path of a znode that is created.
@@ -113,7 +112,7 @@ pub const EPHEMERALS_PER_SESSION_MAX: usize = 10_000;
 pub const EPHEMERALS_BYTES_MAX: usize = 4 << 20;
 /// Connections, watches or sessions told of in one pass of a core: well below a millisecond.
 pub const PIECE_ENTRIES: usize = 1024;
-/// Sessions whose deadlines the leader looks at, or starts, in one pass: a few milliseconds.
+/// Sessions that the leader checks the deadlines of, or starts them, in one pass: a few milliseconds.
 pub const SESSIONS_PIECE: usize = 16 * PIECE_ENTRIES;
 /// Bytes of watched paths told of in one pass; the last may go beyond.
 pub const PIECE_PATH_BYTES: usize = 256 << 10;
@@ -133,8 +132,8 @@ pub const LOAD_ENTRIES: usize = 64;
 pub const LOAD_PREFIX_BYTES: usize = 128;
 
 /// Work of one turn after which a connection's next requests wait for the turns of others, and a batch's next
-/// transactions for the next turn. A unit is about a nanosecond; a request counts with what it looks at and with the
-/// bytes of its reply.
+/// transactions for the next turn. A unit is about a nanosecond. A request counts with its look-ups and with the bytes
+/// of its reply.
 pub const TURN_COST_MAX: usize = 1_000_000;
 /// Work of a multiRead beyond which it is refused.
 pub const MULTI_READ_COST_MAX: usize = 20_000_000;
@@ -143,37 +142,37 @@ pub const MULTI_READ_BYTES_MAX: usize = 16 << 20;
 /// A multiRead of more work, or of a longer request, waits for its connection's turn: each turn has one.
 pub const MULTI_READ_FREE_COST: usize = TURN_COST_MAX / 8;
 pub const MULTI_READ_FREE_BYTES: usize = 4 << 10;
-/// Work of reads that one transaction waits for, because its client sent them before it, beyond which they are refused:
-/// all that is behind it waits as well.
+/// Work of reads that one transaction waits for, because its client sent them before it. Reads beyond it are refused,
+/// because everything behind the transaction waits as well.
 pub const DELAY_COST_MAX: usize = MULTI_READ_COST_MAX;
-/// What a request costs at least, and a change that is applied.
+/// Least cost of a request, and of a change that is applied.
 pub const REQUEST_COST: usize = 500;
 /// One operation of a multi, decoded.
 pub const MULTI_OP_COST: usize = 200;
 /// Bytes copied that cost one unit.
 pub const BYTES_PER_COST: usize = 4;
-/// What one event costs each connection that is told, besides its bytes ...
+/// Cost of one event for each connection that receives it, besides its bytes.
 pub const EVENT_COST: usize = 200;
-/// ... each watch that is looked at for it, and each znode whose watches are looked for.
+/// Cost of each watch that is checked for an event. [`WATCHED_COST`] is that of each znode where watches are looked up.
 pub const WATCH_LOOK_COST: usize = 20;
 pub const WATCHED_COST: usize = 100;
 /// Watchers of one event that are told before the work of the turn is looked at.
 pub const WATCHERS_PIECE: usize = 1024;
-/// What a list under way takes to see that a change does not concern it.
+/// Cost of a change for each list under way that it does not concern.
 pub const UNCONCERNED_COST: usize = 20;
-/// What it costs to drop a watch of a connection that has ended.
+/// Cost of dropping a watch of a connection that has ended.
 pub const DROP_COST: usize = 100;
-/// What a look-up of a znode costs.
+/// Cost of a look-up of a znode.
 pub const LOOK_UP_COST: usize = 300;
-/// What each entry of an ACL costs in a check of it ...
+/// Cost of each entry of an ACL in a check of it.
 pub const ACL_ENTRY_COST: usize = 20;
-/// ... and each identity of the connection, which is hashed.
+/// Cost of each identity of the connection in that check, because it is hashed.
 pub const ACL_IDENTITY_COST: usize = 100;
-/// What a byte of an auth packet costs, most of it to hash.
+/// Cost of a byte of an auth packet, most of it for the hash.
 pub const AUTH_BYTE_COST: usize = 4;
-/// What a name of a list costs besides its bytes.
+/// Cost of a name of a list, besides its bytes.
 pub const NAME_COST: usize = 40;
-/// What a byte of a list of watches costs: a path has five at least.
+/// Cost of a byte of a list of watches, where a path has five at least.
 pub const WATCH_COST: usize = 50;
 /// Names, and marks of deleted children, that a list may be made of and still be written in one turn ...
 pub const LIST_ENTRIES_AT_ONCE: usize = 10_000;
@@ -187,14 +186,14 @@ pub const LIST_PIECE: usize = 8192;
 pub const LISTS_MAX: usize = 16;
 /// Ephemerals that getEphemerals tells of: some ten milliseconds. More are refused.
 pub const EPHEMERALS_MAX: usize = 100_000;
-/// Bytes of one reply: a list that is longer is refused. Half of what the length word of a frame can say.
+/// Bytes of one reply: a list that is longer is refused. Half of the largest value of a length word.
 pub const REPLY_FRAME_BYTES_MAX: usize = 1 << 30;
 /// Bytes of a setWatches that is carried out in one turn.
 pub const REWATCH_BYTES_AT_ONCE: usize = 16 << 10;
 /// Watches set again in one piece of a longer one.
 pub const WATCHES_PIECE: usize = 2000;
-/// Slots of connections that are looked at in one piece of a look at all of them: some hundred microseconds, and about a
-/// millisecond if all of them end.
+/// Slots of connections that are checked in one piece of a pass over all of them. That takes some hundred microseconds,
+/// and about a millisecond if all of them end.
 pub const SLOTS_PIECE: usize = 1024;
 /// Of more slots a look at all of them begins at every second tick, of twice as many at every third ...
 pub(crate) const SLOTS_A_TICK: usize = 32 << 10;
@@ -208,19 +207,20 @@ pub const DROPPED_PIECE: usize = 1000;
 pub const DROPPED_BYTES: usize = 1 << 10;
 /// Bytes that a connection may hold, whatever the others hold: small replies are never kept waiting.
 pub const SMALL_BYTES: usize = 16 << 10;
-/// Bytes of a connect request: who has no session yet holds little.
+/// Bytes of a connect request: a connection without a session holds little.
 pub const CONNECT_BYTES_MAX: usize = 16 << 10;
 /// A connection that holds no more than this does not wait behind the large replies of others ...
 pub(crate) const MODERATE_BYTES: usize = 256 << 10;
 /// ... because one of so many parts of the memory for all is not for these.
 pub(crate) const RESERVED_SHARE: usize = 8;
-/// When connections have waited for memory for so long, those that have held it for so long and do not take their
-/// replies are ended ...
+/// Wait for memory after which slow readers are ended. A slow reader has held memory for [`READER_LOOK_MS`], and takes
+/// its replies at less than [`SLOW_BYTES_PER_S`].
 pub const MEMORY_WAIT_MS: u64 = 2000;
 pub const READER_LOOK_MS: u64 = 1000;
-/// ... and those that do not send the rest of a request, for which memory is set aside, sooner ...
+/// Wait for memory after which slow senders are ended. A slow sender does not send the rest of a request, for which
+/// memory is set aside.
 pub const PART_WAIT_MS: u64 = 500;
-/// ... if they take, or send, less than this, looked at so often.
+/// Interval between two checks for slow readers and senders. They take, or send, fewer than [`SLOW_BYTES_PER_S`].
 pub const SLOW_LOOK_MS: u64 = 500;
 pub const SLOW_BYTES_PER_S: u64 = 256 << 10;
 
@@ -234,8 +234,8 @@ pub const ENSEMBLE_ID_MAX: u8 = 254;
 /// How long a leader that wants to let another lead waits for the others to send nothing more.
 pub const PAUSE_MAX_MS: u64 = 300;
 
-/// Bytes of commands that wait for a log entry at a leader, at most, before another server may send more: what 128 shards of all
-/// servers have in flight at the default of `limits.inflight_bytes_per_shard_max`.
+/// Bytes of commands that wait for a log entry at a leader, at most, before another server may send more. So many are
+/// in flight on 128 shards of all servers, at the default of `limits.inflight_bytes_per_shard_max`.
 pub const FORWARDED_BYTES_MAX: usize = 8 << 30;
 
 /// Sessions named in one message to the leader, at most.
@@ -252,10 +252,10 @@ pub const UNINITIALISED_EVERY_MS: u64 = 200;
 pub const ABSENT_AFTER_MS: u64 = 10_000;
 /// Znodes that a walk over a subtree visits in one piece: some hundred microseconds.
 pub const WALK_PIECE: usize = 1000;
-/// A membership change goes on without those who have not caught up after so long, if a majority of the new
-/// list has; they have their votes later.
+/// After so long a membership change goes on without servers that have not caught up, if a majority of the new list
+/// has. They get their votes later.
 pub const RECONFIG_GRACE_MS: u64 = 3000;
-/// So long at most it waits for who leaves to be in step, so that he hears of it.
+/// Longest wait of a membership change until a leaving server is in step, so that this server receives its end.
 pub const RECONFIG_FAREWELL_MS: u64 = 500;
 /// A membership change fails when for so long no majority of the new list could be reached ...
 pub const RECONFIG_UNREACHED_MS: u64 = 5000;

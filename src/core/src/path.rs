@@ -5,7 +5,7 @@ use alloc::string::String;
 /// The root.
 pub const ROOT: &str = "/";
 
-/// Stands for a null path where ZooKeeper comes as far as to look at it. Never valid, so nobody else's.
+/// Stands for a null path where ZooKeeper comes as far as to look at it. Never valid, so no znode has it.
 pub const NULL: &str = "\0null";
 
 /// Paths that can never be deleted.
@@ -63,7 +63,7 @@ pub fn name(path: &str) -> &str {
     last_slash(path).map_or(path, |at| &path[at + 1..])
 }
 
-/// Where the last slash is, in bytes. Names are short: byte by byte costs a third of what a search for a `char` does.
+/// Where the last slash is, in bytes. Names are short: byte by byte costs a third of a search for a `char`.
 #[inline]
 pub(crate) fn last_slash(path: &str) -> Option<usize> {
     path.bytes().rposition(|byte| byte == b'/')

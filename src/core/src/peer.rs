@@ -1,9 +1,10 @@
-//! What servers of an ensemble say to each other beside Raft: commands on their way to the leader, signs of life, the
-//! leader's clock, that one remembers nothing. Types and their encoding.
+//! Messages between servers of an ensemble beside Raft: forwarded commands, signs of life, the leader's clock, reports
+//! of uninitialised servers. Types and their encoding.
 //!
-//! Little-endian: version, kind, six bytes of zero, term, then by kind. Every field of what is read is checked here,
-//! and what depends on who sent it in [`Forward::check`]: no byte of a peer can make this server panic or order what a
-//! client's shard would not have proposed. Framing, checksums and the sender's identity are the transport's.
+//! Little-endian: version, kind, six bytes of zero, term, then by kind. Every field is checked here as it is read, and
+//! fields that depend on the sender in [`Forward::check`]. No byte of a peer can make this server panic, or order a
+//! command that a client's shard would not have proposed. Framing, checksums and the sender's identity are the
+//! transport's.
 
 use crate::command::{Batch, Command, Identity, Proposals, Renumbered, identities_weight};
 use crate::ids::{Millis, SessionId, WallMillis};
@@ -75,8 +76,8 @@ pub struct SessionReport {
     pub term: u64,
     /// As in a forward.
     pub sequence: u64,
-    /// A time of the leader's clock that the server knew of before its shards looked: whatever it heard until then is
-    /// named here or was before.
+    /// A time of the leader's clock that the server knew before its shards looked. All sessions that it heard until
+    /// then are named here or in an earlier report.
     pub echo: Millis,
     /// At most [`TOUCH_SESSIONS_MAX`].
     pub sessions: Vec<SessionId>,
@@ -89,7 +90,7 @@ pub struct Heartbeat {
     pub clock: Millis,
 }
 
-/// To everybody: the sender has promised nothing to anybody that it remembers. Of no term.
+/// To all servers: the sender is uninitialised, and has no stored vote. Of no term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uninitialised {
     /// Digest of the founders of the ensemble, as the sender was configured.
@@ -114,7 +115,7 @@ pub struct Paused {
     pub sequence: u64,
 }
 
-/// To everybody: the digest of the sender's tree behind that log entry. Of no term.
+/// To all servers: the digest of the sender's tree behind that log entry. Of no term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
     pub index: u64,
@@ -122,8 +123,8 @@ pub struct Digest {
     pub digest: u64,
 }
 
-/// The kinds. The first four have the numbers of their frames between servers; a pause travels as a heartbeat, and the
-/// word that it is kept as a report.
+/// The kinds. The first four have the numbers of their frames between servers. A pause travels as a heartbeat, and the
+/// confirmation of it as a report.
 const FORWARD: u8 = 2;
 const SESSION_REPORT: u8 = 3;
 const HEARTBEAT: u8 = 4;
@@ -178,7 +179,7 @@ impl PeerMessage {
     /// Reads one message that fills `bytes` exactly.
     ///
     /// # Errors
-    /// Whatever is wrong with the bytes by themselves.
+    /// Any fault of the bytes by themselves.
     pub fn decode(bytes: &[u8]) -> Result<Self, PeerFault> {
         let (tag, mut rest) = bytes.split_first_chunk::<TAG_BYTES>().ok_or(PeerFault::Malformed("too short"))?;
         let [version, kind, padding @ ..] = *tag;
@@ -279,7 +280,7 @@ fn proposals(bytes: &[u8]) -> Result<Proposals, PeerFault> {
     // Those of commands that were dropped are not used: each takes more memory than its bytes, if it is empty.
     let identities =
         if identities.len() > commands.len() { used_alone(&identities, &mut commands) } else { identities };
-    // Commands and identities count for what they are worth, and lists of no identities for nothing.
+    // Commands and identities count with their weight, and empty lists of identities count for nothing.
     let mut proposals = Proposals::new(identities, commands);
     proposals.bytes = proposals.bytes.max(bytes.len());
     Ok(proposals)

@@ -38,7 +38,7 @@ pub(crate) struct ReadContext<'s> {
     pub(crate) skip_acl: bool,
     /// Whether ClickHouse Keeper's operations are served.
     pub(crate) keeper: bool,
-    /// A multiRead whose reply outgrows this is refused; a single read's reply is bounded by what one node holds.
+    /// A multiRead with a longer reply is refused. A single read's reply is bounded by the content of one node.
     pub(crate) reply_bytes_max: usize,
     /// Bytes of a reply for which there is memory now.
     pub(crate) room: usize,
@@ -51,7 +51,7 @@ pub(crate) struct ReadContext<'s> {
     pub(crate) multi: bool,
     /// Why the read is put off.
     pub(crate) put_off: Cell<Option<PutOff>>,
-    /// What has been done, in the units of [`crate::limits::TURN_COST_MAX`].
+    /// Work that has been done, in the units of [`crate::limits::TURN_COST_MAX`].
     pub(crate) cost: Cell<usize>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum Unserved {
 
 type Failed = ErrorCode;
 
-/// Whether a list can be made in one turn, whose children are looked up below this path or not at all.
+/// Whether a list can be made in one turn. Its children are looked up below the path in `look_ups`, or not at all.
 pub(crate) fn is_short(size: ChildrenSize, look_ups: Option<&str>) -> bool {
     let most = if look_ups.is_some() { LOOK_UPS_AT_ONCE * LOOK_UP_COST } else { LIST_ENTRIES_AT_ONCE * NAME_COST };
     list_cost(size, look_ups) <= most && size.bytes <= LIST_BYTES_AT_ONCE
@@ -136,8 +136,8 @@ impl ReadContext<'_> {
         self.cost.set(self.cost.get() + cost);
     }
 
-    /// Goes on if a list can be made in this turn, whose children are looked up below this path or not at all; within a multiRead as long as all its
-    /// reads together are affordable.
+    /// Goes on if a list can be made in this turn, as [`is_short`] decides. Within a multiRead it goes on as long as
+    /// all its reads together are affordable.
     fn affords(&self, size: ChildrenSize, look_ups: Option<&str>) -> Result<(), Failed> {
         if !self.multi {
             self.at_once(is_short(size, look_ups))?;

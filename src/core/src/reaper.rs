@@ -1,8 +1,8 @@
-//! Containers that have become empty and TTL nodes whose time is over: which they are, and when each is deleted
-//! (protocol chapter 9.4, ZooKeeper's `ContainerManager`).
+//! Empty containers and expired TTL nodes: the choice of them, and the time of each deletion (protocol chapter 9.4).
+//! ZooKeeper's `ContainerManager` does the same.
 //!
-//! Kept by the leader alone, in its memory alone, beside the deadlines of sessions. It only proposes: what is deleted
-//! is decided again, from the state alone, when the command is evaluated.
+//! Kept by the leader alone, in its memory alone, beside the deadlines of sessions. It only proposes: each deletion is
+//! decided again, from the state alone, when the command is evaluated.
 
 use crate::ids::{Millis, WallMillis, Zxid};
 use crate::shared::Text;
@@ -23,21 +23,21 @@ pub struct ReapPolicy {
     pub never_used_max_ms: u64,
 }
 
-/// Znodes looked at in one tick, so that a million of them hold up nobody.
+/// Znodes looked at in one tick, so that a million of them hold up no other work.
 const LOOKS_PER_TICK: usize = 4096;
 /// So many bytes of a path cost about as much as a look at one.
 const LOOK_BYTES: usize = 256;
 /// Znodes chosen and not yet deleted before the check waits.
 const CHOSEN_MAX: usize = 16_384;
 
-/// A znode to delete, if it is still the one that was chosen.
+/// A znode to delete, if it has not changed since it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     pub path: Text,
     pub mzxid: Zxid,
 }
 
-/// See the module.
+/// The check for znodes to delete, and the znodes chosen by it.
 #[derive(Clone, Debug)]
 pub(crate) struct Reaper {
     policy: ReapPolicy,

@@ -9,7 +9,7 @@ use corral_wire::multi::{MultiResponseEncoder, MultiResult};
 use corral_wire::records::{ConnectResponse, CreateResponse, ReplyHeader, WatcherEvent};
 use corral_wire::{ErrorCode, Writer};
 
-/// Appends one frame whose body `encode` writes.
+/// Appends one frame with the body that `encode` writes.
 pub(crate) fn frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Writer<'_>)) {
     append_frame(out, encode).expect("a reply is bounded by the tree's size, far below 2 GiB");
 }
@@ -84,8 +84,8 @@ fn multi_body(writer: &mut Writer<'_>, results: &[OpResult]) {
     list.finish();
 }
 
-/// Appends the answer to a connect request; a `timeout_ms` of 0 tells the client that its session is expired. `read_only` is
-/// left out for those who do not know it.
+/// Appends the answer to a connect request; a `timeout_ms` of 0 tells the client that its session is expired.
+/// `read_only` is left out for clients that do not know it.
 pub(crate) fn connected(
     out: &mut Vec<u8>,
     session: i64,

@@ -1,9 +1,9 @@
 //! The four-letter commands' answers (protocol chapter 23): what shards and the leader tell of themselves, in pieces,
 //! and the text made of all pieces.
 //!
-//! Pieces are taken on the core that owns what they tell of, each in one short pass; putting them together and writing
-//! the text may take long and is done on a thread that holds nobody up. Knows no clock, no file and no process: what
-//! those tell comes as [`ServerFacts`].
+//! Pieces are taken on the core that owns their data, each in one short pass. Putting them together and writing the
+//! text may take long. It is done on a thread that serves no clients. Knows no clock, no file and no process: their
+//! facts come as [`ServerFacts`].
 
 mod clients;
 mod counters;
@@ -77,7 +77,8 @@ pub struct Watched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionLine {
     pub id: SessionId,
-    /// When it ends unless it is heard from; `None` when only its ephemerals go on, or when nobody here keeps its time.
+    /// When it ends unless it is active; `None` when only its ephemerals go on, or when this server does not keep its
+    /// deadline.
     pub due: Option<Millis>,
     pub ephemerals: Vec<Text>,
 }
@@ -97,7 +98,7 @@ impl Default for SessionMark {
     }
 }
 
-/// What one pass of one actor found.
+/// The result of one pass of one actor.
 #[derive(Debug, Default)]
 pub struct Piece {
     pub totals: Totals,
@@ -110,7 +111,7 @@ pub struct Piece {
     pub next: Option<usize>,
 }
 
-/// What one pass over the leader's sessions found.
+/// The result of one pass over the leader's sessions.
 #[derive(Debug, Default)]
 pub struct SessionPiece {
     pub sessions: Vec<SessionLine>,

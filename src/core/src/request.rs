@@ -242,7 +242,7 @@ pub(crate) fn refuse_digests(acl: &mut AclSpec) {
     }
 }
 
-/// Bytes of client text and data a command holds, for the limits on what is in flight.
+/// Bytes of client text and data a command holds, for the limits on commands in flight.
 pub(crate) fn weight(kind: &CommandKind) -> usize {
     const FIXED: usize = 128;
     match kind {

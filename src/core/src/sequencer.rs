@@ -39,7 +39,7 @@ use reconfig::Asked;
 use snapshots::{SCARCE_SNAPSHOT_MS, SinceSnapshot, StateSizes};
 use turn::Turn;
 
-/// What the sequencer is told at its start.
+/// The configuration of a sequencer at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct SequencerConfig {
     /// Server id, 1..=255.
@@ -77,10 +77,10 @@ impl Default for SequencerConfig {
     }
 }
 
-/// What the passing of time led to.
+/// The results of one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Ticked {
-    /// Sessions whose time is over.
+    /// Expired sessions.
     pub expired: Vec<SessionId>,
     /// Containers and TTL nodes to be deleted.
     pub reaped: Vec<Chosen>,
@@ -105,7 +105,7 @@ pub struct FrozenState {
     pub extra: Vec<u8>,
 }
 
-/// See the module.
+/// Orders commands while this server leads, and applies committed entries.
 pub struct Sequencer {
     config: SequencerConfig,
     machine: StateMachine,
@@ -125,13 +125,13 @@ pub struct Sequencer {
     prepared: Prepared,
     index: u64,
     term: u64,
-    /// What is being written, to be tried again should that fail.
+    /// The state that is being written, to be written again should that fail.
     frozen: Option<FrozenState>,
     since_snapshot: SinceSnapshot,
     quota_reported: Millis,
     /// When a subtree was last counted on.
     counted: Millis,
-    /// What the configuration says of the servers of the ensemble; nothing when there is none.
+    /// The servers of the ensemble in the configuration. `None` without an ensemble.
     servers: Option<Text>,
     /// The change of that list which a client asked for.
     asked: Option<Box<Asked>>,
@@ -229,7 +229,7 @@ impl Sequencer {
         self.deadlines.expiry()
     }
 
-    /// For what other servers say of their sessions.
+    /// Returns the deadlines, for the reports of other servers about their sessions.
     pub(crate) const fn expiry_mut(&mut self) -> &mut Expiry {
         self.deadlines.expiry_mut()
     }
@@ -265,13 +265,13 @@ impl Sequencer {
         self.propose_servers();
     }
 
-    /// Every session has a full timeout from now on: nobody could be heard before. Where they are very many, the
-    /// deadlines of some are started later.
+    /// Gives every session a full timeout from now on: no session could be heard before. If they are very many, some
+    /// deadlines start later.
     pub fn start_deadlines(&mut self, now: Millis) {
         self.deadlines.start_all(now, self.machine.sessions());
     }
 
-    /// What this version wants to be there before the first client comes.
+    /// Proposes the znodes that this version needs before the first client connects.
     fn propose_system_nodes(&mut self) {
         if self.config.features & features::KEEPER == 0 {
             return;
@@ -293,7 +293,8 @@ impl Sequencer {
         self.propose_for(None, kind);
     }
 
-    /// What waited, or was not committed, when another began to lead, to be dropped where a long drop does no harm.
+    /// Takes the commands that waited, or were not committed, when another server began to lead. Drop them where a long
+    /// drop does no harm.
     pub fn take_unordered(&mut self) -> Option<VecDeque<Proposals>> {
         Some(core::mem::take(&mut self.unordered)).filter(|unordered| !unordered.is_empty())
     }
@@ -318,8 +319,8 @@ impl Sequencer {
         self.next_zxid.is_some()
     }
 
-    /// Takes a shard's proposals of one turn. An attach with the session's password is a sign of life, so that the
-    /// session does not expire while the attach waits for its log entry. One without it is none: session ids are
+    /// Takes a shard's proposals of one turn. An attach with the session's password is a sign of life: the session does
+    /// not expire while the attach waits for its log entry. An attach without it is none, because session ids are
     /// public.
     pub fn enqueue(&mut self, now: Millis, proposals: Proposals) {
         for command in &proposals.commands {
@@ -347,8 +348,7 @@ impl Sequencer {
         self.expiry_mut().heard(shard, upto, sessions);
     }
 
-    /// Time passes: ends the sessions whose time is over, and deletes containers and TTL nodes whose time is. Tells
-    /// which, for the log.
+    /// Ends expired sessions, and deletes due containers and TTL nodes. Returns them, for the log.
     pub fn tick(&mut self, now: Millis, wall: WallMillis) -> Ticked {
         if !self.is_leading() {
             return Ticked::default();
@@ -381,7 +381,7 @@ impl Sequencer {
         }
     }
 
-    /// What went beyond a quota since it was last told, at most once a second: for the log.
+    /// Returns the writes beyond a quota since the last report, at most once a second, for the log.
     pub fn quota_report(&mut self, now: Millis) -> Option<QuotaReport> {
         const INTERVAL_MS: u64 = 1000;
         if now.since(self.quota_reported) < INTERVAL_MS {
@@ -442,8 +442,8 @@ impl Sequencer {
         self.queue.iter().take_while(fits).map(|waiting| waiting.commands.len()).sum()
     }
 
-    /// A snapshot took the place of everything: this state, up to that log entry. This server follows. Gives the former
-    /// state, and the one that was being written, to be dropped where a long drop does no harm.
+    /// Replaces the state by that of a snapshot, up to that log entry. This server follows. Returns the former state,
+    /// and the state that was being written. Drop them where a long drop does no harm.
     pub fn install(&mut self, mut machine: StateMachine, index: u64, term: u64) -> (StateMachine, Option<FrozenState>) {
         self.end_leadership();
         machine.limit_cost(self.config.command_cost_max);
@@ -523,8 +523,8 @@ impl Sequencer {
                 || (self.refuses_growth() && self.since_snapshot.age_ms(now) >= SCARCE_SNAPSHOT_MS))
     }
 
-    /// Whether so much was replayed at this start that it is worth a snapshot at once, before the shards take their
-    /// views: they then share the frozen changes, and the next start has nothing to replay.
+    /// Whether so much was replayed at this start that a snapshot is due before the shards take their views. They then
+    /// share the frozen changes, and the next start has nothing to replay.
     pub fn wants_snapshot_of_replay(&self) -> bool {
         !self.snapshot_running() && self.since_snapshot.wants_snapshot_of_replay(&self.config.snapshot, self.sizes())
     }

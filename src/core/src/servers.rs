@@ -1,8 +1,8 @@
 //! The servers of an ensemble as `/zookeeper/config` names them, and the changes to that list that clients ask for.
 //!
-//! Pure texts and values, part of the state machine: every server comes to the same list. ZooKeeper's text to the byte
-//! (protocol chapter 21): a line for each server in the order of their ids, then the version, no newline behind it. It
-//! knows nothing of who is connected, who leads, or what Raft makes of the list.
+//! Pure texts and values, part of the state machine: every server comes to the same list. The text is ZooKeeper's to
+//! the byte (protocol chapter 21). It has a line for each server in the order of their ids, then the version, no
+//! newline behind it. It knows nothing of connections, of the leader, or of the membership in Raft.
 
 mod read;
 
@@ -102,7 +102,7 @@ impl Servers {
         text
     }
 
-    /// What the znode holds.
+    /// Returns the data of the znode.
     pub fn text(&self, version: u64) -> String {
         let mut text = self.lines();
         write!(text, "version={version:x}").expect("a string takes everything");
@@ -120,7 +120,7 @@ impl Servers {
     }
 }
 
-/// What a client asks for with `reconfig`, as it sent it. With `members` the others are passed over.
+/// A `reconfig` request as the client sent it. With `members` the others are passed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reconfig {
     /// `server.5=host:port:port[:role];[host:]port`, separated by commas.
@@ -146,8 +146,8 @@ impl Reconfig {
         texts.into_iter().flatten().map(|text| text.len()).sum()
     }
 
-    /// Whether it has more texts than any list of servers, or names more of them than a list may ever hold: each one is
-    /// compared with all others.
+    /// Whether its texts are longer than those of any list of servers, or name more servers than a list may ever hold.
+    /// Each one is compared with all others.
     pub fn is_too_long(&self) -> bool {
         let texts = [&self.joining, &self.leaving, &self.members];
         let names_too_many = |text: &Text| text.split([',', '\n', '\r']).nth(4 * ENSEMBLE_SERVERS_MAX).is_some();

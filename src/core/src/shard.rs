@@ -3,8 +3,8 @@
 //!
 //! Exists once per configured shard. Knows no socket, no clock, no other shard: the driver carries bytes and messages.
 //!
-//! Order within a connection: requests are answered in the order they came. A write is proposed the moment it is
-//! read; a read behind it waits queued, and is served when that write's transaction has been applied and no later one.
+//! Order within a connection: requests are answered in the order they came. A write is proposed the moment it is read.
+//! A read behind it waits in the queue. It is served when that write's transaction has been applied, and no later one.
 //!
 //! # Order of calls
 //!
@@ -88,7 +88,7 @@ pub use slow::{SlowRequest, SlowRequests};
 use turn::Turn;
 use watch_events::WatchEvents;
 
-/// See the module.
+/// One core's connections, view, watches and sessions.
 pub struct Shard {
     config: ShardConfig,
     pub(crate) view: View,
@@ -109,9 +109,9 @@ pub struct Shard {
     dropping: VecDeque<ConnId>,
     draining: Draining,
     freshness: Freshness,
-    /// Connections whose long read goes on, or whose next requests, in turn.
+    /// Connections with a long read or next requests that go on, in turn.
     walking: VecDeque<ConnId>,
-    /// What the next [`Shard::walk_on`] does first.
+    /// The step with which the next [`Shard::walk_on`] begins.
     walk_first: u8,
     delay: Delay,
     mailbox: Mailbox,
@@ -356,8 +356,8 @@ impl Shard {
         }
     }
 
-    /// Another shard's view has come to this zxid, so its clients may have seen that state and told of it: what is
-    /// received from here on is answered from no older one. The batch that leads there is on its way to this shard.
+    /// Notes that another shard's view has come to this zxid, so that its clients may have seen that state. Requests
+    /// received from now on are answered from no older state. The batch that leads there is on its way to this shard.
     fn observe(&mut self, zxid: Zxid) {
         self.freshness.observe(zxid);
         self.events.observe(zxid);
@@ -446,7 +446,7 @@ impl Shard {
         let all: Vec<ConnId> = self.conns.iter().map(|conn| conn.id).collect();
         for id in all {
             if let Some(mut conn) = self.conns.take(id) {
-                // Not read since the stop began, so nobody can say that it was silent.
+                // It has not been read since the stop began, so it may not have been silent.
                 (conn.active_at, conn.activity.noted) = (now, true);
                 self.settle(now, conn, Err(Close::Shutdown));
             }

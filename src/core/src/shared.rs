@@ -86,7 +86,7 @@ impl Lent {
 }
 
 impl Data {
-    /// A part of what is held elsewhere, without a copy.
+    /// Data that are a part of bytes held elsewhere, without a copy.
     ///
     /// # Panics
     /// When it is no part of it.

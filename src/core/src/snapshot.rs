@@ -1,9 +1,9 @@
-//! The snapshot: the whole state at one zxid, immutable, read in place from bytes that somebody else holds (a mapping).
+//! The snapshot: the whole state at one zxid, immutable, read in place from bytes of the caller (a mapping).
 //!
-//! Cut by the top bits of the path hash into sections, each an archive of its own, plus a meta section: counts,
-//! distinct ACL lists, sessions. Every core and the snapshot writer share one snapshot. Knows no files and no
-//! checksums: bytes in, bytes out. Whatever the bytes hold, reading stays inside them; what makes no sense reads as
-//! absent. A reference that leads out of a section that was checked ends the process: its bytes were changed since.
+//! Cut by the top bits of the path hash into sections, each an archive of its own. A meta section has counts, distinct
+//! ACL lists and sessions. Every core and the snapshot writer share one snapshot. Knows no files and no checksums:
+//! bytes in, bytes out. Reading stays inside the bytes, even if these are corrupt: nonsense reads as absent. A
+//! reference that leads out of a section that was checked ends the process: its bytes were changed since.
 
 mod annex;
 mod format;

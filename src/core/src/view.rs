@@ -82,7 +82,7 @@ pub struct View {
     snapshot: Arc<Snapshot>,
     hasher: PathHasher,
     zxid: Zxid,
-    // Sums start from what a snapshot says, so they saturate: nonsense in its bytes must not stop the process.
+    // Sums start from the numbers of a snapshot, so they saturate: nonsense in its bytes must not stop the process.
     nodes: u64,
     data_bytes: u64,
     ephemerals: u64,
@@ -251,8 +251,8 @@ impl View {
     }
 
     /// Visits a znode and all below it, parents before children and siblings in order, until `visit` gives `false`.
-    /// Never more visits than there are znodes, even in a snapshot whose names make no sense. The children of a znode, and
-    /// those that it lost, are looked at after it was visited, and only if it has any.
+    /// Never more visits than there are znodes, even in a snapshot with inconsistent names. The present and deleted
+    /// children of a znode are looked at after it was visited, and only if it has any.
     pub fn walk<'v>(&'v self, path: &str, mut visit: impl FnMut(&str, NodeRef<'v>) -> bool) {
         let mut levels: Vec<(String, Children<'v>)> = Vec::new();
         let (mut next, mut left) = (Some(String::from(path)), self.nodes);
@@ -330,8 +330,8 @@ impl View {
         self.frozen.as_ref()
     }
 
-    /// Starts a new live delta; the former one, up to the present zxid, is frozen and given to the snapshot writer and
-    /// to the shards (see [`View::adopt_frozen`]).
+    /// Starts a new live delta. The former one, up to the present zxid, is frozen. It is given to the snapshot writer
+    /// and to the shards (see [`View::adopt_frozen`]).
     ///
     /// # Panics
     /// When one is frozen already.
@@ -344,7 +344,7 @@ impl View {
         frozen
     }
 
-    /// Replaces the live delta by the equal one that another view froze at the same zxid, and starts a new one. The
+    /// Replaces the live delta by the equal delta of another view, frozen at the same zxid, and starts a new one. The
     /// former is given back, to be dropped where a long drop does no harm.
     ///
     /// # Panics
@@ -458,7 +458,7 @@ impl<'a> NodeRef<'a> {
 pub enum AclRef<'a> {
     /// Exactly `world:anyone` with all permissions (31).
     Open,
-    /// An empty list lets nobody in.
+    /// An empty list grants nothing.
     List(&'a [AclEntry]),
 }
 
@@ -497,8 +497,8 @@ pub struct Overlay<'v, I: Iterator<Item = &'v str>> {
 /// The children of a znode: live marks over frozen ones over the snapshot.
 pub type Children<'v> = Overlay<'v, Overlay<'v, Names<'v>>>;
 
-/// Lays marks over names. Passes at once over the deleted names in front of the first child of the lower layers: the caller
-/// weighs the size of the list before.
+/// Lays marks over names. Passes at once over the deleted names in front of the first child of the lower layers. So the
+/// caller checks the size of the list before.
 pub(crate) fn overlay<'v, I: Iterator<Item = &'v str>>(below: I, marks: Option<&'v Kids>) -> Overlay<'v, I> {
     static NONE: Kids = Kids::new();
     let mut over = Overlay { below, below_next: None, marks: marks.unwrap_or(&NONE).iter(), mark_next: None };

@@ -1,7 +1,7 @@
 //! Reads that visit a whole subtree, in pieces: a core serves its other clients in between.
 //!
-//! Between two pieces the tree may change. A znode that exists all the while is visited exactly once; of one created or
-//! deleted meanwhile either answer may be given, as ZooKeeper's own walk over its concurrent table does.
+//! Between two pieces the tree may change. A znode that exists all the while is visited exactly once. A znode created
+//! or deleted meanwhile may be visited or not, as in ZooKeeper's own walk over its concurrent table.
 
 use crate::acl::{self, READ};
 use crate::command::Identity;
@@ -24,7 +24,7 @@ const NAMES_PER_VISIT: usize = 8;
 /// Bytes of paths or names that cost about as much as one name.
 const BYTES_PER_NAME: usize = 64;
 
-/// Who walks, and what is there.
+/// The reader of a walk, the view, and limits.
 pub(crate) struct WalkContext<'s> {
     pub(crate) view: &'s View,
     pub(crate) identities: &'s [Identity],
@@ -35,7 +35,7 @@ pub(crate) struct WalkContext<'s> {
     pub(crate) room: usize,
 }
 
-/// Whose children a level has.
+/// The parent of the children of a level.
 #[derive(Debug)]
 enum Parent {
     Path(String),
@@ -84,7 +84,7 @@ impl Walk {
     /// Starts the walk a request asks for.
     ///
     /// # Errors
-    /// What the client is told instead: MARSHALLINGERROR, NONODE, NOAUTH.
+    /// The error for the client: MARSHALLINGERROR, NONODE, NOAUTH.
     pub(crate) fn start(context: &WalkContext<'_>, op: OpCode, reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
         let (path, wanted) = if op == OpCode::ListRecursive {
             let request = ListRecursiveRequest::decode(reader).map_err(|_| ErrorCode::MarshallingError)?;

@@ -1,8 +1,8 @@
-//! One shard's watch tables: who of this shard's connections wants to hear of a path (protocol chapter 14).
+//! One shard's watch tables: the connections of this shard that watch a path (protocol chapter 14).
 //!
 //! Local to the shard, never replicated. Two tables, as in ZooKeeper: data watches (exists, getData) and child watches
 //! (getChildren). Persistent watches stand in both, recursive ones in the data table only. Both tables are kept as one
-//! list of paths, so that a watch costs about 60 bytes with a path of up to 22, and one among many of a path about 40.
+//! list of paths. So a watch costs about 60 bytes with a path of up to 22. A watch among many of a path costs about 40.
 
 mod fire;
 mod paths;
@@ -78,7 +78,7 @@ const LIST_LOOKS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// What a connection watches. The list may name paths that it watches no more, and a path twice.
+/// The watches of a connection. The list may name paths that it watches no more, and a path twice.
 #[derive(Clone, Debug, Default)]
 struct Held {
     generation: u32,
@@ -91,7 +91,7 @@ struct Held {
     more: Option<Box<More>>,
 }
 
-/// What a connection watches besides the first path of its list.
+/// The watched paths of a connection besides the first of its list.
 #[derive(Clone, Debug, Default)]
 struct More {
     paths: Vec<PathId>,
@@ -122,7 +122,7 @@ impl Held {
     }
 }
 
-/// Who watches the data of a path, of some of its watchers.
+/// Watchers of the data of a path, among some of its watchers.
 #[derive(Debug)]
 pub(crate) struct DataWatchers<'t> {
     pub(crate) path: &'t str,
@@ -254,7 +254,7 @@ impl WatchTable {
         Ok(())
     }
 
-    /// Whether the connection has a watch of the mode on the path, whose hash is given.
+    /// Whether the connection has a watch of the mode on the path. `hash` is the hash of the path.
     pub fn holds(&self, kind: Kind, conn: ConnId, path: &str, hash: u64, mode: Mode) -> bool {
         let known = self.held.get(conn.slot as usize).is_some_and(|held| held.generation == conn.generation);
         let modes = self.paths.find(path, hash).map_or(0, |id| self.modes(id, conn.slot));
@@ -289,7 +289,7 @@ impl WatchTable {
                 return true;
             };
             *left -= 1;
-            // The list may be out of date, but whatever is this connection's goes.
+            // The list may be out of date, but all watches of this connection go.
             let modes = self.modes(id, conn.slot);
             if modes != 0 {
                 let path = self.paths.text(id);
@@ -311,8 +311,8 @@ impl WatchTable {
         self.paths.places()
     }
 
-    /// The path at a place and who watches its data, among `most` of its watchers from a slot on and in the order of slots;
-    /// `None` when there is no path.
+    /// Returns the path at a place and the watchers of its data. They are among `most` of its watchers from a slot on,
+    /// in the order of slots. `None` when there is no path.
     pub(crate) fn data_at(&self, place: usize, from: u32, most: usize) -> Option<DataWatchers<'_>> {
         let id = self.paths.at(place)?;
         let (mut watchers, mut looked, mut next) = (SmallVec::new(), 0, None);

@@ -13,7 +13,7 @@ pub const OWNER_CONTAINER: i64 = i64::MIN;
 const OWNER_TTL_TOP: u8 = 0xff;
 const TTL_MASK: i64 = 0xff_ffff_ffff;
 
-/// What kind of life a znode leads, read from the stored `ephemeralOwner` bits (ZooKeeper's `EphemeralType`).
+/// The kind of a znode's lifetime, read from the stored `ephemeralOwner` bits (ZooKeeper's `EphemeralType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Persistent,
@@ -69,7 +69,7 @@ pub struct NodeStat {
     pub names_bytes: u64,
 }
 
-/// What a child's name counts for in [`NodeStat::names_bytes`].
+/// Bytes that a child's name counts for in [`NodeStat::names_bytes`].
 pub fn name_bytes(name: &str) -> u64 {
     const BITS_A_BYTE: u32 = 7;
     let length = name.len() as u64;
@@ -124,7 +124,7 @@ pub struct AclEntry {
     pub id: Text,
 }
 
-/// A znode's ACL. Nearly all nodes are open to everybody, so that case costs nothing.
+/// A znode's ACL. Nearly all nodes are open, so that case costs nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acl {
     /// Exactly `world:anyone` with all permissions (31).

@@ -1,7 +1,7 @@
-//! What may stand as an id in an ACL, scheme by scheme, and what an address pattern matches (protocol chapter 17.5).
+//! Valid ids of an ACL, scheme by scheme, and the addresses that a pattern matches (protocol chapter 17.5).
 //!
-//! The same texts are taken and refused as by ZooKeeper's providers and the Java classes below them, odd ones included;
-//! the tests hold what those said. Pure functions.
+//! ZooKeeper's providers, and the Java classes below them, take and refuse the same texts, odd ones included. The tests
+//! hold their results. Pure functions.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -160,7 +160,7 @@ fn is_hex_of_der(digits: &str) -> bool {
     content.is_some_and(|content| start + content == digits.len() / 2)
 }
 
-/// What follows an opening quote: up to the closing one, then nothing but blanks.
+/// Whether a text is the rest of a quoted one: up to the closing quote, then only blanks.
 fn is_quoted_rest(text: &str) -> bool {
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

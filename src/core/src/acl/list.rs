@@ -1,4 +1,4 @@
-//! An ACL list as it is stored: the entries, and what checks need of them, worked out once.
+//! An ACL list as it is stored: the entries, and a form of them for checks, computed once.
 
 use super::ids::{ip_address, ip_pattern};
 use crate::command::Identity;
@@ -20,7 +20,7 @@ pub struct AclList {
     grants: Box<[Grant]>,
 }
 
-/// What an entry grants, and to whom.
+/// The permissions of an entry, and its subject.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     perms: i32,
@@ -30,7 +30,7 @@ struct Grant {
 /// A list that no cache holds is fetched for its check: 6 KB of 255 entries, in their order.
 const _: () = assert!(size_of::<Grant>() <= 24, "a grant is small");
 
-/// Whom an entry speaks of.
+/// The connections that an entry applies to.
 #[derive(Clone, Copy, Debug)]
 enum Subject {
     Anyone,
@@ -90,8 +90,8 @@ impl AclList {
 
     /// Whether the list grants any of the `wanted` permissions to a connection with these identities.
     ///
-    /// Takes at most [`AclList::cost`], and far less where both are many: an entry finds its identity among their sorted hashes,
-    /// and texts are compared where hashes agree, and nowhere else.
+    /// Takes at most [`AclList::cost`], and far less where both are many. An entry finds its identity among their
+    /// sorted hashes, and texts are compared only where hashes agree.
     pub fn grants(&self, wanted: i32, identities: &[Identity]) -> bool {
         if self.entries.is_empty() {
             return true;
@@ -129,7 +129,7 @@ impl AclList {
         })
     }
 
-    /// What a check costs at most, in units of [`cost`].
+    /// Returns the most that a check costs, in units of [`cost`].
     pub fn cost(&self, identities: &[Identity]) -> u64 {
         let bytes: usize = identities.iter().map(|who| who.scheme.len() + who.id.len()).sum();
         self.entries.len() as u64 * identities.len() as u64 * cost::ACL_ENTRY + cost::bytes(bytes)

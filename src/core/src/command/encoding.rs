@@ -1,9 +1,9 @@
-//! A batch as bytes: what an entry of the log holds, and what goes from server to server.
+//! A batch as bytes, in an entry of the log and between servers.
 //!
-//! The first zxid (8 bytes) and the format (8 bytes), then fields one behind the other in the order of the types, numbers
-//! little-endian: those that are mostly small as varints of 7 bits a byte, signed ones folded to and fro (0, -1, 1, -2 ..); text
-//! and data behind their length; a choice as its number in one byte. A batch has exactly one encoding: what is not as
-//! [`Batch::encode`] writes it is refused. Knows nothing of the log or of frames.
+//! The first zxid (8 bytes) and the format (8 bytes), then fields in the order of the types. Numbers are little-endian.
+//! Mostly small numbers are varints of 7 bits a byte, signed ones folded to and fro (0, -1, 1, -2 ..). Text and data
+//! come behind their length. A choice is its number in one byte. A batch has exactly one encoding: bytes other than
+//! those of [`Batch::encode`] are refused. Knows nothing of the log or of frames.
 
 use super::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, STAT_FIELDS, WriteOp};
 use crate::evaluate::{Counted, features};
@@ -34,7 +34,7 @@ const OP_BYTES_MIN: usize = 3;
 const LIST_BYTES_MIN: usize = 1;
 const PAIR_BYTES_MIN: usize = 2;
 
-/// What the items of each list weigh beside their text and data, in bytes of memory by and large, as in
+/// Weight of the items of each list beside their text and data, in bytes of memory by and large, as in
 /// [`crate::request::weight`].
 const COMMAND_WEIGHT: usize = 128;
 const OP_WEIGHT: usize = 128;
@@ -44,7 +44,7 @@ const ACL_ENTRY_WEIGHT: usize = 32;
 /// So much the items in a peer's batch may weigh: twice the largest log entry. A few bytes sent must not take hundreds of
 /// memory.
 const PEER_WEIGHT_MAX: usize = 128 << 20;
-/// What one command may weigh for which a leader has an entry: whatever goes before it fits beside it.
+/// Most weight of one command for which a leader has an entry: the commands before it fit beside it.
 const COMMAND_WEIGHT_MAX: usize = PEER_WEIGHT_MAX / 2;
 
 /// Whether the items of a command weigh more than another server would take.
@@ -358,10 +358,10 @@ fn put_acl(out: &mut Vec<u8>, acl: &AclSpec) {
     }
 }
 
-/// What is left to be read. `None` from any reader: no batch.
+/// The bytes left to be read. `None` from any reader: no batch.
 struct Take<'a> {
     rest: &'a [u8],
-    /// What the items that are yet to come may weigh.
+    /// Most weight of the items that are yet to come.
     weight_left: usize,
     /// The batch has `features::ADMITTED`.
     admitted: bool,

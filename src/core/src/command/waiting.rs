@@ -12,7 +12,8 @@ use core::mem;
 /// Room for this many commands at most is made before they come.
 const AHEAD_MAX: usize = 1024;
 
-/// What identities count for, in bytes. Those of usual length are within what the command that speaks with them counts for.
+/// Returns the bytes that identities count for. Identities of usual length count for nothing: their command counts for
+/// them.
 pub(crate) fn identities_weight(list: &[Identity]) -> usize {
     const FIXED: usize = 10;
     const FREE: usize = 50;
@@ -22,7 +23,7 @@ pub(crate) fn identities_weight(list: &[Identity]) -> usize {
 
 /// Lists of identities that get new places, in the order in which they are first asked for. A key tells a list from the others.
 pub(crate) struct Renumbered<K> {
-    /// Ordered, because clients choose their identities: with a hash they could choose those that collide.
+    /// Ordered, because clients choose their identities: with a hash they could choose colliding ones.
     places: BTreeMap<K, u32>,
     pub(crate) lists: Vec<Arc<Vec<Identity>>>,
 }
@@ -45,10 +46,10 @@ impl<K: Ord> Renumbered<K> {
     }
 }
 
-/// See the module.
+/// Commands that wait for a log entry, with their identities.
 pub(crate) struct Waiting {
     commands: VecDeque<Command>,
-    /// What they speak with, and maybe what commands spoke with that wait no more.
+    /// Identities of the commands, and maybe of commands that wait no more.
     identities: Vec<Arc<Vec<Identity>>>,
     /// Whether that may be.
     stale: bool,
@@ -103,7 +104,8 @@ impl Waiting {
         self.take_by_cost(bytes_max, u64::MAX, &mut VecDeque::new())
     }
 
-    /// As [`Waiting::take`], with a second limit. `costs` are those of the commands; of the ones that are taken they go.
+    /// As [`Waiting::take`], with a second limit. `costs` are the costs of the commands. Costs of taken commands are
+    /// removed.
     pub(crate) fn take_by_cost(
         &mut self,
         bytes_max: usize,
@@ -232,7 +234,7 @@ mod tests {
         waiting.push(command, weight);
     }
 
-    /// The numbers of a piece's commands, and as whom they speak.
+    /// The numbers of a piece's commands, with their identities.
     fn told(piece: &Proposals) -> Vec<(i64, &str)> {
         let whom = |command: &Command| &*piece.identities[command.identities as usize][0].id;
         piece.commands.iter().map(|command| (command.session.0, whom(command))).collect()

@@ -3,7 +3,7 @@
 use crate::ids::Millis;
 use core::mem;
 
-/// See the module.
+/// The memory that a connection holds, and the time since which it holds much.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     counted: usize,

@@ -1,4 +1,4 @@
-//! What a connection has sent and its shard has not taken.
+//! Bytes that a connection has sent and its shard has not taken.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,8 +6,8 @@ use corral_wire::frame::frame_bytes;
 
 /// Bytes in the order in which they came: whole requests of a connection that has to wait, or a part of one.
 ///
-/// Taking some off the front costs no more than those, however many are behind them: a connection that waits after each request
-/// may have megabytes here.
+/// The cost of taking some off the front does not depend on the bytes behind them. A connection that waits after each
+/// request may have megabytes here.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     /// Most connections have none.

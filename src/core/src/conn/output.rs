@@ -1,4 +1,4 @@
-//! Buffers of what is to be sent.
+//! Buffers of bytes to be sent.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -11,7 +11,7 @@ use core::ops::Deref;
 /// transaction may have to make at the same time.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-/// Bytes that were sent and may lie in front of those that were not.
+/// Bytes that were sent and may lie in front of unsent bytes.
 const SENT_KEPT_MAX: usize = 64 * 1024;
 
 /// An event of so many bytes is not copied for each connection that hears of it.
@@ -52,7 +52,7 @@ struct Chunks {
     list: VecDeque<Chunk>,
     bytes: usize,
     capacity: usize,
-    /// Bytes that may be unsent beyond what may otherwise be.
+    /// Bytes that may be unsent beyond the usual limit.
     allowance: usize,
 }
 
@@ -131,8 +131,9 @@ impl Output {
         self.last = buffer;
     }
 
-    /// So many bytes of the front were sent. A chunk is dropped when it was sent, and sent bytes of the buffer once they outweigh the
-    /// rest: a client that always has more to take must not make the server keep what it has taken. An empty buffer goes to the pool.
+    /// So many bytes of the front were sent. A chunk is dropped when it was sent, and sent bytes of the buffer once
+    /// they outweigh the rest. A client that always has more to take must not make the server keep sent bytes. An empty
+    /// buffer goes to the pool.
     pub(crate) fn forget_sent(&mut self, count: usize, pool: &mut BufferPool) {
         assert!(count <= self.front().len(), "no more was sent than there was");
         self.sent += count;
@@ -189,14 +190,14 @@ impl Output {
         self.end_chunk().push(Chunk::Shared(Arc::clone(bytes)));
     }
 
-    /// What is unsent now may wait, although it is much: it is one read's reply, and the tree's size is no fault of its
-    /// reader.
+    /// Allows all bytes that are unsent now to wait, although they are many. They are one read's reply, and the client
+    /// did not choose the size of the tree.
     pub(crate) fn allow_unsent(&mut self) {
         let unsent = self.unsent();
         self.end_chunk().allowance = unsent;
     }
 
-    /// Bytes that may be unsent beyond what may otherwise be.
+    /// Bytes that may be unsent beyond the usual limit.
     pub(crate) fn allowance(&self) -> usize {
         self.earlier.as_ref().map_or(0, |earlier| earlier.allowance)
     }

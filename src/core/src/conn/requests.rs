@@ -16,8 +16,8 @@ pub(crate) enum Pending {
     Underway { xid: i32, op: OpCode, at: Micros },
     /// The session command of a connect request.
     Connect { at: Micros },
-    /// Waits for the requests before it, for a view that is at least at `floor`, and for the connection's barrier of
-    /// that number; the whole frame.
+    /// The whole frame of a request that waits for the requests before it. It also waits for a view that is at least at
+    /// `floor`, and for the connection's barrier of that number.
     Queued { frame: Box<[u8]>, floor: Zxid, barrier: u64, at: Micros },
     /// A read that takes more than a turn: not begun, or under way when it is the first of all.
     Long { xid: i32, op: OpCode, record: Box<[u8]>, begun: Option<Box<Long>>, floor: Zxid, barrier: u64, at: Micros },
@@ -95,13 +95,13 @@ impl Pending {
     }
 }
 
-/// See the module.
+/// Requests of a connection that are not answered, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     list: VecDeque<Pending>,
     /// How many of them are proposed, and are answered by a committed batch.
     proposed: u32,
-    /// Bytes of those that wait whole.
+    /// Bytes of requests that wait as whole frames.
     queued_bytes: u32,
 }
 
@@ -173,7 +173,7 @@ impl Requests {
         self.proposed += 1;
     }
 
-    /// One that was proposed has come back.
+    /// A proposed request has come back.
     #[inline]
     pub(crate) const fn note_back(&mut self) {
         self.proposed -= 1;

@@ -5,8 +5,8 @@ use crate::ids::ConnId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The connections of a shard by slot. A slot's generation grows with each tenant, so a late message for a former
-/// tenant finds nobody.
+/// The connections of a shard by slot. A slot's generation grows with each connection, so a late message for a former
+/// connection finds none.
 #[derive(Debug, Default)]
 pub(crate) struct Conns {
     slots: Vec<Slot>,

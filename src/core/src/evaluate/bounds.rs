@@ -1,4 +1,4 @@
-//! What bounds the evaluation of a command: its budget, and limits on what it may create.
+//! The bounds on the evaluation of a command: its budget, and limits on created znodes.
 //!
 //! All of it is decided here, when the entry is committed, and so the same on every server and in every replay. Entries that were
 //! ordered by a version without these limits are evaluated without them.
@@ -26,19 +26,19 @@ impl Caller<'_> {
         self.context.features & features::BOUNDED != 0
     }
 
-    /// Whether the limits on what quotas cost hold.
+    /// Whether the limits on the cost of quotas hold.
     pub(super) const fn bounds_quotas(&self) -> bool {
         self.context.features & features::QUOTAS_BOUNDED != 0
     }
 
-    /// Whether work counts the marks of deleted children, and what else came with that.
+    /// Whether work counts the marks of deleted children, and the other rules of that version hold.
     pub(super) const fn bounds_deletions(&self) -> bool {
         self.context.features & features::DELETIONS_BOUNDED != 0
     }
 
-    /// What it costs besides to look for the children of a znode: the marks of those that were deleted are passed over. How many
-    /// marks there are differs from server to server, so the most that there may be count: no more than were deleted since the
-    /// znode was created, and no more than a view keeps.
+    /// Returns the cost of passing over marks of deleted children, when the children of a znode are looked for. The
+    /// number of marks differs from server to server, so the most marks count. There are no more than deletions since
+    /// the znode was created, and no more than a view keeps.
     pub(super) fn passing_cost(&self, stat: &NodeStat) -> u64 {
         if !self.bounds_deletions() || stat.num_children == 0 {
             return 0;
@@ -53,7 +53,7 @@ impl Caller<'_> {
         if self.bounds_deletions() { draft.change_count() } else { 0 }
     }
 
-    /// What the deletion of a znode costs besides.
+    /// Returns the additional cost of the deletion of a znode.
     pub(super) fn deletion_cost(&self) -> u64 {
         if self.bounds_quotas() && !self.quotas.is_empty() { QUOTA_DELETE_COST } else { 0 }
     }

@@ -1,8 +1,8 @@
 //! Counts what a subtree uses, in pieces: a large one takes seconds, and no core is held for so long.
 //!
-//! The leader counts on its own state, a piece at a time, while the tree changes. Changes of what was visited already
-//! go into the sum, those of the rest are found when the walk comes there. So the sum is exact when the walk ends.
-//! Nothing of this is replicated but the result, see [`Counted`].
+//! The leader counts on its own state, a piece at a time, while the tree changes. Changes of znodes that were visited
+//! already go into the sum. Changes of the rest are found when the walk comes there. So the sum is exact when the walk
+//! ends. Nothing of this is replicated but the result, see [`Counted`].
 
 use crate::ids::Zxid;
 use crate::path;
@@ -16,15 +16,15 @@ use alloc::vec::Vec;
 ///
 /// Not configurable, because it decides how the log is replayed.
 pub(crate) const COUNTED_AT_ONCE_MAX: u32 = 1000;
-/// Children that may have been deleted below all znodes that the counts at once of one transaction visit: marks of them may be there, and
-/// are passed over.
+/// Most deleted children below all znodes that the counts at once of one transaction visit. Marks of them may be there,
+/// and are passed over.
 pub(super) const DELETIONS_AT_ONCE_MAX: u64 = 1000;
 /// Znodes that the leader counts in one piece: a few milliseconds.
 pub(super) const COUNT_PIECE: u32 = if cfg!(test) { 400 } else { 8000 };
-/// Names, and marks of deleted ones, that one piece looks at, by and large.
+/// Names, and marks of deleted names, in one piece, by and large.
 pub(super) const NAMES_PIECE: u32 = 200_000;
 
-/// What a subtree used when its usage znode was created: the usage is that, and what was accounted since.
+/// The usage of a subtree when its usage znode was created, to which later changes were added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// The usage znode.
@@ -187,7 +187,7 @@ impl Level {
     }
 }
 
-/// What a path or a name counts for where znodes are counted: a long one costs as much as several.
+/// Returns the number of visits that a path or a name counts for: a long one costs as much as several.
 fn visits(path: &str) -> u32 {
     const BYTES: usize = 256;
     u32::try_from(1 + path.len() / BYTES).unwrap_or(u32::MAX)
@@ -390,8 +390,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever changes meanwhile, in however many pieces: the usage is exact in the end, on the leader that
-        /// counted and on a server that did not, and a subtree is counted at once only if it is small.
+        /// The usage is exact in the end, with any changes meanwhile and in any number of pieces. This holds on the
+        /// leader that counted and on a server that did not. A subtree is counted at once only if it is small.
         #[test]
         fn counts_are_bounded_and_exact(
             parents in 1_u32..5,

@@ -1,6 +1,6 @@
 //! ClickHouse Keeper's operations and its system nodes, for servers that are told to have them (protocol chapter 38).
 //!
-//! Part of the state machine. What Keeper does decides here, not ZooKeeper: the order of checks is Keeper's.
+//! Part of the state machine. Keeper's behaviour decides here, not ZooKeeper's: the order of checks is Keeper's.
 
 use super::features;
 use super::ops::{Caller, expect_version, fresh_stat};
@@ -21,11 +21,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use corral_wire::error::ErrorCode;
 
-/// Where Keeper tells clients what it serves; nobody may write there.
+/// Path where Keeper lists its features for clients. No client may write there.
 const SYSTEM: &str = "/keeper";
-/// What each later Keeper added to the plain protocol: 1 filtered lists, 2 multiRead, 3 checkNotExists.
+/// Version of the additions of later Keepers to the plain protocol: 1 filtered lists, 2 multiRead, 3 checkNotExists.
 const API_VERSION: &[u8] = b"1";
-/// What is served, by Keeper's numbers: filtered lists, checkNotExists, createIfNotExists, removeRecursive, checkStat,
+/// Served features, by Keeper's numbers: filtered lists, checkNotExists, createIfNotExists, removeRecursive, checkStat,
 /// persistent watches, create with Stat, tryRemove, filtered lists with Stat and data. Not so multiRead (1), which
 /// Keeper's clients send more than ZooKeeper allows there, nor watches in it (5).
 const FEATURES: [usize; 9] = [0, 2, 3, 4, 6, 7, 8, 9, 10];
@@ -46,7 +46,7 @@ pub fn system_nodes(view: &View) -> Option<Vec<(Text, Data)>> {
     nodes.iter().any(missing).then(|| nodes.iter().map(|(path, data)| (Text::from(*path), Data::from(*data))).collect())
 }
 
-/// Creates those that are missing, and sets the data of those that say something else.
+/// Creates missing system nodes, and sets the data of nodes with other data.
 pub(super) fn system_changes(view: &View, zxid: Zxid, time: i64, nodes: Vec<(Text, Data)>) -> Changes {
     let mut draft = Draft::chained(view, zxid);
     for (path, data) in nodes {
@@ -70,7 +70,7 @@ pub(super) fn system_changes(view: &View, zxid: Zxid, time: i64, nodes: Vec<(Tex
 }
 
 impl Caller<'_> {
-    /// Where Keeper's system nodes are there, nobody writes or checks them.
+    /// Where Keeper's system nodes are there, clients must not write or check them.
     pub(super) fn guard(&self, path: &str) -> Result<(), ErrorCode> {
         let guards = self.context.features & features::KEEPER != 0;
         let is_system = || path.strip_prefix(SYSTEM).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -170,7 +170,8 @@ impl Caller<'_> {
                 break;
             }
         }
-        // What has more children than may go, and than this transaction can have taken away, is not walked into at all.
+        // A znode with more children than may go, and than this transaction can have taken away, is not walked into at
+        // all.
         let (enough, mut too_wide, mut passed) = (limit + draft.change_count(), false, Ok(()));
         draft.view().walk(root, |path, node| {
             too_wide |= node.stat().num_children as usize > enough;
@@ -282,7 +283,7 @@ mod tests {
             let pairs = (0..4000).flat_map(|_| [create("/a/0", ""), delete("/a/0")]);
             assert!(world.multi(pairs.collect()).iter().all(|one| refused(one).is_none()));
             let before = world.machine.units_spent();
-            // What an operation of the same transaction has deleted is still passed over by the next one.
+            // Deletions of an operation in the same transaction are still passed over by the next one.
             let again = (0..REMOVALS).flat_map(|_| [remove("/a", 9), create("/a", ""), create("/a/b", "")]);
             assert!(world.multi(again.collect()).iter().all(|one| refused(one).is_none()));
             world.machine.units_spent() - before

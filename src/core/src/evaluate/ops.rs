@@ -40,7 +40,7 @@ pub(super) struct Caller<'a> {
     pub(super) zxid: Zxid,
     /// Why a quota refused, for the log.
     pub(super) beyond_quota: Cell<Option<QuotaExceeded>>,
-    /// What the command may still cost.
+    /// Rest of the budget of the command.
     pub(super) budget: Budget,
 }
 
@@ -51,7 +51,7 @@ pub(super) const WIDE: u32 = 1 << 17;
 /// ... and cost so much more, and as much again for each four times as many.
 const WIDE_COST: u64 = 3000;
 
-/// What it costs more to find the place of a child among so many others.
+/// Additional cost of finding the place of a child among so many others.
 pub(super) const fn wide_cost(children: u32) -> u64 {
     if children > WIDE { WIDE_COST * (1 + (children / WIDE).ilog2() as u64 / 2) } else { 0 }
 }
@@ -131,7 +131,7 @@ impl Caller<'_> {
         if session.owner == self.origin { Ok(()) } else { Err(ErrorCode::SessionMoved) }
     }
 
-    /// What the flags and the operation make of the new node: the owner follows the operation where both speak.
+    /// Returns the owner of the new node by the flags and the operation. The operation decides where both give one.
     fn owner_for(&self, op: CreateOp, flags: i32, ttl_ms: i64) -> Result<Owner, ErrorCode> {
         let mode = CreateMode::from_flag(flags).ok_or(ErrorCode::BadArguments)?;
         let extended = self.context.features & features::EXTENDED_TYPES != 0;
@@ -287,7 +287,7 @@ impl Caller<'_> {
     ) -> Result<(HashedPath, NodeRef<'d>), ErrorCode> {
         let at = draft.hashed_alone(path);
         let found = draft.node(&at.path, at.hash);
-        // What was created has a valid path.
+        // A znode that exists has a valid path.
         if found.is_none() && !path::is_valid(&at.path) {
             return Err(ErrorCode::BadArguments);
         }
@@ -311,7 +311,7 @@ impl Caller<'_> {
         self.spend(data + if counts { cost::ZNODE + cost::CHANGE } else { 0 })
     }
 
-    /// As ZooKeeper does, quotas judge by what was used before the transaction.
+    /// As in ZooKeeper, quotas judge by the usage before the transaction.
     fn check_quota(
         &self,
         draft: &Draft<'_>,

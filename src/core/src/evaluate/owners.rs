@@ -1,4 +1,4 @@
-//! What owns znodes, and how these end: sessions with their ephemerals, containers, TTL nodes.
+//! Owners of znodes, and how these end: sessions with their ephemerals, containers, TTL nodes.
 //!
 //! Pure functions of the state machine. When a session or a znode is over is the leader's affair (`session`, `reaper`).
 
@@ -47,7 +47,7 @@ pub(super) fn reap(draft: &mut Draft<'_>, path: Text, mzxid: Zxid) -> Result<OpR
     Ok(OpResult::Deleted)
 }
 
-/// Keeps the lists of who owns what. To be called before the change is applied.
+/// Keeps the lists of sessions' ephemerals, and of containers and TTL nodes. To be called before the change is applied.
 pub(super) fn note_owner(view: &View, sessions: &mut SessionTable, reapable: &mut BTreeSet<Text>, change: &Change) {
     let (at, owner) = match change {
         Change::Created { at, node, .. } => (at, Owner::from_bits(node.stat.owner)),

@@ -1,13 +1,13 @@
 //! Proof of ownership: which client may do anything for a session.
 //!
-//! A session's id is public (`ephemeralOwner` of its znodes), so that an id alone gives no right: the password does, which
-//! only the client that created the session was told. Nothing is done for a session, not even its deadline is moved,
-//! before the password has been compared.
+//! A session's id is public (`ephemeralOwner` of its znodes), so that an id alone gives no right. The password does,
+//! which only the client that created the session received. Nothing is done for a session, not even its deadline is
+//! moved, before the password has been compared.
 
 use super::StateMachine;
 use crate::ids::{SessionId, Zxid};
 
-/// What a session id and a password prove against the committed session table.
+/// The result of a check of a session id and a password against the committed session table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The session lives, and this is its password.

@@ -1,9 +1,9 @@
-//! Quotas: which subtrees have one, what they use, and what is too much (protocol chapter 20).
+//! Quotas: the subtrees that have one, their usage, and their limits (protocol chapter 20).
 //!
 //! A quota on `/a` is two ordinary znodes, `/zookeeper/quota/a/zookeeper_limits` and `zookeeper_stats`. Limits register
-//! the subtree; the other's data is kept at what the subtree uses, without a trace in its Stat and without an event.
-//! Part of the state machine: everything here follows from the tree alone. What clients write into these znodes may be
-//! anything: what cannot be read counts as not there, and sums saturate.
+//! the subtree. The data of the other znode are kept equal to the usage of the subtree, without a trace in its Stat and
+//! without an event. Part of the state machine: everything here follows from the tree alone. Clients may write anything
+//! into these znodes: data that cannot be read count as absent, and sums saturate.
 
 use super::count::{COUNT_PIECE, COUNTED_AT_ONCE_MAX, Count, Counted, DELETIONS_AT_ONCE_MAX, NAMES_PIECE};
 use super::features;
@@ -34,18 +34,18 @@ const TEXT_BYTES_FORMERLY: usize = 1024;
 /// Bytes of the path of a subtree that is given a quota, and levels of it: every write below looks for its quota.
 pub(super) const QUOTA_PATH_BYTES_MAX: usize = 1024;
 pub(super) const QUOTA_PATH_LEVELS_MAX: usize = 32;
-/// What a write costs more where there are quotas.
+/// Additional cost of a write where there are quotas.
 pub(crate) const QUOTA_COST: u64 = 10_000;
-/// .. and a deletion: no limit is looked at.
+/// Additional cost of a deletion there: no limit is checked.
 pub(crate) const QUOTA_DELETE_COST: u64 = 2000;
 /// Subtrees with a quota. A transaction may change something in each of them, and writes what each uses.
 pub(super) const QUOTAS_MAX: usize = if cfg!(test) { 30 } else { 5000 };
-/// What the creation of a usage znode costs more ...
+/// Additional cost of the creation of a usage znode.
 pub(crate) const COUNT_COST: u64 = COUNTED_AT_ONCE_MAX as u64 * 5 * cost::ZNODE;
-/// ... and cost in entries of logs of former versions.
+/// The same in log entries of former versions.
 pub(crate) const COUNT_COST_FORMERLY: u64 = COUNTED_AT_ONCE_MAX as u64 * (cost::ZNODE + cost::NAME);
 
-/// What went beyond a quota since somebody last asked.
+/// The writes beyond a quota since the last report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaReport {
     pub writes: u64,
@@ -56,8 +56,8 @@ pub struct QuotaReport {
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     prefixes: Subtrees,
-    /// Usage znodes of subtrees too large to be counted at once, which the leader has yet to count. Each is a znode of the tree and
-    /// shares its path, so that what bounds the tree bounds the set. No work goes over all of it.
+    /// Usage znodes of subtrees too large to be counted at once, which the leader has yet to count. Each is a znode of
+    /// the tree and shares its path, so that the bounds of the tree bound the set. No work goes over all of it.
     uncounted: BTreeSet<Text>,
     /// The leader's count under way. No part of the replicated state.
     count: Option<Count>,
@@ -88,12 +88,12 @@ impl Quotas {
         self.prefixes.is_empty()
     }
 
-    /// Whether one more would be too many beside those that the same transaction may have made.
+    /// Whether one more quota would be too many, beside `more` that the same transaction may have created.
     pub(super) fn are_too_many(&self, more: usize) -> bool {
         self.prefixes.len() + more >= QUOTAS_MAX
     }
 
-    /// Whether a hard limit stands against more znodes or bytes below `path`, judged by what is used now.
+    /// Checks that no hard limit forbids more znodes or bytes below `path`, judged by the present usage.
     pub(super) fn check(
         &self,
         view: &View,
@@ -128,7 +128,7 @@ impl Quotas {
 
     /// Applies one change to the tree and keeps the usage in step.
     pub(super) fn apply(&mut self, view: &mut View, zxid: Zxid, mut change: Change, books: &mut Books) {
-        // What it does to limits or usage is not what was accounted before it.
+        // A change of limits or usage is not part of the usage accounted before it.
         let (path, of_quota) = (&change.at().path, |name| prefix_of(&change.at().path, name).is_some());
         if path.starts_with(ROOT) && (of_quota(LIMITS) || of_quota(STATS)) {
             books.close(view, zxid);
@@ -183,7 +183,7 @@ impl Quotas {
             let limits = limits.get_or_insert_with(read).as_ref();
             exceeded = limits.and_then(|limits| limits.exceeded(prefix, &usage.numbers, znodes > 0, bytes > 0));
         }
-        // What becomes too long to be read counts as not there for the next change.
+        // Usage with a text too long to be read counts as absent for the next change.
         if usage.text_bytes() > bytes_max
             && let Some(Page { usage: Some(usage), .. }) = books.pages.remove(prefix)
         {
@@ -237,7 +237,7 @@ impl Quotas {
         self.count = None;
     }
 
-    /// The change that a count leads to: none when the usage znode is no longer the one that it was made for.
+    /// Returns the change that a count leads to. There is none if the usage znode was written since the count began.
     pub(super) fn counted(&mut self, view: &View, counted: &Counted) -> Changes {
         self.count = None;
         let mut changes = Changes::new();
@@ -283,7 +283,7 @@ pub(crate) fn counts(path: &str) -> bool {
     prefix_of(path, STATS).is_some()
 }
 
-/// The changes of one transaction, with what it does to usage.
+/// The changes of one transaction, with those of usage.
 #[derive(Default)]
 pub(super) struct Books {
     /// Whether the entry was ordered with bounds.
@@ -293,7 +293,7 @@ pub(super) struct Books {
     changes: Changes,
     /// Znodes of usage written in this transaction. Its own changes were made before and do not know of it.
     written: BTreeSet<Text>,
-    /// Those of them whose last state is not among the changes yet: one change may sum up many.
+    /// The znodes of `written` with a last state that is not among the changes yet: one change may sum up many.
     unsaid: BTreeSet<Text>,
     /// The subtrees that changes were in: each is written once for all.
     pages: BTreeMap<Text, Page>,
@@ -394,7 +394,7 @@ pub(super) fn allow_count(view: &View, path: &str, countable: &Cell<Option<u64>>
     let mut visited = 0;
     view.walk(path::or_root(prefix), |_, node| {
         visited += 1;
-        // A znode whose children alone are too many ends the walk: the sum is beyond the limit however they go on.
+        // A znode with too many children ends the walk: the sum is beyond the limit, without a visit of them.
         visited += if visited + u64::from(node.stat().num_children) > left { left } else { 0 };
         visited <= left
     });
@@ -430,8 +430,8 @@ fn difference(view: &View, change: &Change) -> (i64, i64) {
     }
 }
 
-/// What a subtree uses, if it is small. Otherwise nothing as yet, with a mark: what is accounted from now on is added to it,
-/// and the leader finds out what was there before.
+/// Returns the usage of a subtree, if it is small. Otherwise no usage as yet, with a mark: later changes are added to
+/// it, and the leader counts the znodes that were there before.
 fn count_at_once(view: &View, prefix: &str, stats: &Text, zxid: Zxid, deletions_left: &mut u64) -> Usage {
     let mut count = Count::begin(view, prefix, stats, zxid, *deletions_left);
     // Marks of deleted znodes must not decide, because they differ from server to server. Deletions bound their number.
@@ -440,7 +440,7 @@ fn count_at_once(view: &View, prefix: &str, stats: &Text, zxid: Zxid, deletions_
     if all { Usage::of(count.znodes, count.bytes) } else { Usage::uncounted() }
 }
 
-/// What a subtree uses: all of it is visited, as entries of former versions ask for.
+/// Returns the usage of a subtree by a visit of all its znodes, as entries of former versions require.
 fn count(view: &View, prefix: &str) -> Usage {
     let (mut znodes, mut bytes) = (0_i64, 0_i64);
     view.walk(path::or_root(prefix), |_, node| {

@@ -1,4 +1,4 @@
-//! The membership in the tree: how it gets there, and what clients' changes to it come to (protocol chapter 11.6).
+//! The membership in the tree: how it gets there, and the results of clients' changes (protocol chapter 11.6).
 //!
 //! Part of the state machine. The list is there once a leader of an ensemble has put it there; without it a server is
 //! alone. Checks stand in ZooKeeper's order. That a majority of the new list is there and in step only a leader knows.
@@ -29,7 +29,7 @@ pub fn servers(view: &View) -> Option<(Servers, u64)> {
     Servers::parse(str::from_utf8(view.get(CONFIG_PATH)?.data()?).ok()?)
 }
 
-/// What the leader's configuration makes of the list that is there: `None` when it stays as it is.
+/// Returns the list of servers after the leader's configuration is applied to it. `None` when the list does not change.
 ///
 /// The configuration counts as long as clients cannot change the list; its version is 0 then, and at most the leader's
 /// configuration makes it another. Once they can, what is there counts.
@@ -92,7 +92,7 @@ impl Caller<'_> {
         Ok((present, version, next))
     }
 
-    /// A change of the list. Where it does not change who has a vote and who belongs to the ensemble, it is done.
+    /// Evaluates a change of the list. If the members and their votes do not change, it is done at once.
     pub(super) fn reconfig(&self, view: &View, request: &Reconfig, in_progress: bool) -> (Changes, Outcome) {
         match self.next_servers(view, request, in_progress) {
             Ok((present, _, next)) if present.roles().eq(next.roles()) => {
@@ -108,9 +108,9 @@ impl Caller<'_> {
 /// A change of the list that the membership is in the middle of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// What the list will be.
+    /// The list after the change.
     pub servers: Servers,
-    /// Who asked for it.
+    /// The connection that requested it.
     pub origin: Option<Origin>,
 }
 
@@ -133,7 +133,7 @@ impl Begun {
 }
 
 impl StateMachine {
-    /// What a leader says of the list, and of the change that it carries out.
+    /// Evaluates a command of the leader about the list, or about the change that it carries out.
     pub(super) fn reconfigure(&mut self, context: &BatchContext, applied: &mut AppliedTxn, kind: &CommandKind) {
         let asked = applied.origin.take();
         self.list_changes += 1;

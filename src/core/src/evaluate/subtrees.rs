@@ -16,7 +16,7 @@ pub(super) struct Subtrees {
 struct Branch {
     /// The path, if this subtree has a quota.
     subtree: Option<Text>,
-    /// Ordered, because clients choose the names: with a hash they could choose those that collide.
+    /// Ordered, because clients choose the names: with a hash they could choose colliding ones.
     below: BTreeMap<Box<str>, Branch>,
 }
 

@@ -275,7 +275,7 @@ fn quotas_are_found_again() {
     assert!(!again.quotas.is_empty());
 }
 
-/// Whatever happens below a quota, counting along comes to what counting afresh does.
+/// After any changes below a quota, counting along gives the result of counting afresh.
 #[test]
 fn counting_along_is_counting() {
     let mut world = with_quota("");
@@ -424,7 +424,7 @@ fn zxids_that_no_leader_gives_take_effect_as_nothing() {
     ] {
         assert_eq!(apply(zxid, term), 0, "{zxid:#x} in term {term}");
     }
-    // A leader of that term gives this one, or the next of the last epoch, and what follows.
+    // A leader of that term gives this zxid, or the next of the last epoch, and later ones.
     assert_eq!(apply(Zxid::of(5, 1).0, 5), 1);
     assert_ne!(world.machine.view().digest(), before);
 }

@@ -19,7 +19,7 @@ const KEYS: usize = 64;
 /// Decimal digits that every `i64` has room for.
 const DIGITS: usize = 18;
 
-/// What a quota counts.
+/// The quantity that a quota limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     Znodes,
@@ -32,7 +32,7 @@ pub struct QuotaExceeded {
     /// The root of the subtree.
     pub path: Text,
     pub of: Measure,
-    /// What the subtree uses, or would have used.
+    /// The usage of the subtree, or the usage that it would have had.
     pub usage: i64,
     pub limit: i64,
     /// Whether it is a hard limit, which refuses writes if quotas are enforced.
@@ -106,7 +106,7 @@ impl Numbers {
     }
 }
 
-/// What a subtree uses, with all that its text has besides.
+/// The usage of a subtree, with all other keys of its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) numbers: Numbers,
@@ -180,7 +180,7 @@ impl Usage {
         text.push(b'=');
         push_number(&mut text, self.numbers.bytes);
         if !self.others.is_empty() {
-            // The odd sign keeps readers of before hard limits from choking on what follows.
+            // The odd sign keeps readers of versions before hard limits from failing at the rest.
             text.push(b'=');
             text.extend_from_slice(&self.others);
         }

@@ -1,4 +1,4 @@
-//! What evaluating a command costs at most, known before it is ordered.
+//! The most that the evaluation of a command costs, known before it is ordered.
 
 use super::keeper::REMOVED_MAX;
 use super::ops::{WIDE, wide_cost};
@@ -10,10 +10,10 @@ use crate::cost::{self, ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, NAME, OP, ZNO
 use crate::path;
 use crate::view::{NodeRef, View};
 
-/// What it costs at most to store an ACL.
+/// Most cost of storing an ACL.
 const ACL_COST: u64 = cost::bytes(acl::BYTES_MAX) + acl::ENTRIES_MAX as u64 * NAME;
 
-/// What a command costs at most depends on this besides, as far as it is known where the cost is asked for.
+/// Further inputs for the most that a command costs, as far as the caller of [`cost_at_most`] knows them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
     /// Identities of the connection.
@@ -24,15 +24,15 @@ pub(crate) struct Circumstances {
     pub(crate) ephemerals_bytes: usize,
     /// Whether any subtree has a quota.
     pub(crate) quotas: bool,
-    /// What the znodes that it changes cost.
+    /// Cost of the znodes that it changes.
     pub(crate) znodes: u64,
 }
 
-/// Below so many bytes of a tree, what its data cost to be hashed once is not worth a look.
+/// Below so many bytes of a tree, the cost of hashing its data once is not counted.
 const DATA_WEIGHED: u64 = 32 << 20;
 
-/// What the znodes that a command changes may cost, and their parents: their data are hashed for the digest, and the place of a
-/// child is found among all others. In a tree of few znodes no parent is wide.
+/// Returns the most cost of the znodes that a command changes, and of their parents. Their data are hashed for the
+/// digest, and the place of a child is found among all others. In a tree of few znodes no parent is wide.
 #[inline]
 pub(crate) fn cost_of_znodes(view: &View, kind: &CommandKind) -> u64 {
     let (has_much_data, may_be_wide) = (view.data_bytes() >= DATA_WEIGHED, view.node_count() > u64::from(WIDE));
@@ -63,7 +63,7 @@ fn cost_of_found(view: &View, kind: &CommandKind, weighs_data: bool) -> u64 {
     }
 }
 
-/// What a command costs at most, in units of [`crate::cost`].
+/// Returns the most that a command costs, in units of [`crate::cost`].
 #[inline]
 pub(crate) fn cost_at_most(kind: &CommandKind, at: Circumstances) -> u64 {
     let check = (at.identities * acl::ENTRIES_MAX) as u64 * ACL_ENTRY;
@@ -79,7 +79,7 @@ pub(crate) fn cost_at_most(kind: &CommandKind, at: Circumstances) -> u64 {
 fn cost_of_others(kind: &CommandKind, at: Circumstances, one: u64, check: u64) -> u64 {
     let deletion = CHANGE + if at.quotas { QUOTA_DELETE_COST } else { 0 };
     let of_op = |op: &WriteOp| match op {
-        // Besides what goes, it passes over marks of what went before: it has an entry of its own.
+        // Besides its removals, it passes over marks of earlier removals: it has an entry of its own.
         WriteOp::RemoveRecursive { .. } => (one + REMOVED_MAX as u64 * (ZNODE + deletion + check)).max(ENTRY_MAX),
         WriteOp::Create { path, .. } if counts(path) => one + COUNT_COST + ACL_COST,
         WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } if *acl != AclSpec::Open => one + ACL_COST,

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem;
 
-/// See the module.
+/// The sessions for a follower's next report, and the time up to which it is complete.
 pub(super) struct Activity {
     /// When a time of the leader's came, and that time.
     heartbeats: VecDeque<(Millis, Millis)>,

@@ -1,19 +1,16 @@
-//! How a new ensemble begins: servers whose disks are empty find out that all of them are, and only then promise
-//! anything.
+//! How a new ensemble begins: servers with empty disks find out that all disks are empty, and only then vote.
 //!
-//! Beside the member, on the consensus actor's core, as long as this server remembers nothing. A server with an empty
-//! disk may be a new one, or one that was emptied and has forgotten what it promised; by itself it cannot know which.
-//! So it says to everybody that it is uninitialised, with the start of the other that it has heard the same from. Once
-//! all founders with a vote have answered this very start of it, none of them remembers anything: there is no promise
-//! that could be broken.
+//! Runs beside the member, on the consensus actor's core, as long as this server has no data. A server with an empty
+//! disk may be new, or may have lost its data with its votes. By itself it cannot know which. So it reports to all
+//! servers that it is uninitialised, each time with the start of the other that reported the same. Once all founders
+//! with a vote have answered this very start of it, none of them has data, and there is no vote to break.
 //!
 //! A founder is absent if its name has never resolved since the start, and it had no connection with this server. The
 //! others begin without absent founders if they are a majority. An ensemble with acknowledged writes has a member in
 //! that majority, and that member would have data.
 //!
-//! One that has bootstrapped the ensemble goes on saying so until it makes its first promise: founders that were
-//! interrupted, before there were enough for an election, begin again with those that were not. It knows neither Raft
-//! nor disks.
+//! A server that has bootstrapped the ensemble goes on reporting so until its first vote. Founders that were
+//! interrupted before there were enough for an election begin again with the others. It knows neither Raft nor disks.
 
 use super::links::Sender;
 use crate::ids::Millis;
@@ -22,7 +19,7 @@ use crate::peer::{PeerMessage, Uninitialised};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Who bootstraps a new ensemble, as configured; the same on all of its servers.
+/// The servers that bootstrap a new ensemble, as configured: the same on all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founders {
     /// This server.
@@ -45,7 +42,7 @@ impl Founders {
     }
 }
 
-/// What another uninitialised server said last.
+/// The last report of another uninitialised server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Heard {
     incarnation: u64,
@@ -64,7 +61,7 @@ pub enum Awaited {
     Disagrees(u8),
 }
 
-/// See the module.
+/// The reports of uninitialised servers, until this server has bootstrapped the ensemble.
 #[derive(Debug)]
 pub(super) struct Bootstrap {
     founders: Founders,
@@ -99,7 +96,7 @@ impl Bootstrap {
         }
     }
 
-    /// What is said to that server.
+    /// Returns the report of this server to that server.
     pub(super) fn greeting(&self, peer: u8) -> PeerMessage {
         let heard = self.heard.get(&peer).map_or(0, |heard| heard.incarnation);
         let uninitialised = Uninitialised { founders: self.digest, heard, bootstrapped: self.bootstrapped };
@@ -200,7 +197,7 @@ mod tests {
         say(&one, &mut three);
         say(&three, &mut one);
         assert!(one.is_complete() && !two.is_complete() && !three.is_complete());
-        // What was said to a former start does not count.
+        // A report to a former start does not count.
         let mut again = bootstrap(1, 21);
         say(&two, &mut again);
         say(&three, &mut again);

@@ -1,10 +1,10 @@
 //! Comparing this server's digests of the tree with the others', at equal places in the log.
 //!
-//! Responsible for what is compared and for the verdict. Each server tells all others the digest behind an entry: of
-//! the last one applied, once in [`DIGEST_REPORT_MS`], and of every [`DIGEST_POINT_ENTRIES`]th. One that finds a
-//! difference tells its own digest of the same entry, so that all servers can count. A server is wrong if a majority of
-//! those that vote agree on another digest of one entry. Without such a majority nothing says which one is wrong.
-//! Memory is bounded: see the constants.
+//! Responsible for the choice of entries and for the verdict. Each server sends all others the digest behind an entry:
+//! of the last one applied, once in [`DIGEST_REPORT_MS`], and of every [`DIGEST_POINT_ENTRIES`]th. A server that finds
+//! a difference sends its own digest of the same entry, so that all servers can count. A server is wrong if a majority
+//! of the voters agree on another digest of one entry. Without such a majority it is unknown which one is wrong. Memory
+//! is bounded: see the constants.
 
 use super::links::Links;
 use crate::ids::Millis;
@@ -17,9 +17,9 @@ use alloc::vec::Vec;
 pub const DIGEST_POINT_ENTRIES: u64 = 1024;
 /// The digest of the last entry is told at most this often, milliseconds.
 pub const DIGEST_REPORT_MS: u64 = 1000;
-/// Entries whose digests are kept.
+/// Entries with a digest that is kept.
 const RECENT_MAX: usize = 1024;
-/// Points whose digests are kept.
+/// Points with a digest that is kept.
 const POINTS_MAX: usize = 64;
 /// Reports of one server that are kept.
 const REPORTS_MAX: usize = 8;
@@ -43,7 +43,7 @@ pub struct Divergence {
     pub with_other: usize,
 }
 
-/// See the module.
+/// Own digests, and those of the other servers, at equal places in the log.
 #[derive(Debug, Default)]
 pub(super) struct Digests {
     recent: VecDeque<(u64, u64)>,
@@ -83,7 +83,7 @@ impl Digests {
         core::mem::replace(&mut self.mismatches, 0)
     }
 
-    /// What is to be told now.
+    /// Sends the digests that are due now.
     pub(super) fn tick(&mut self, now: Millis, links: &mut Links) {
         if now.since(self.told_at) < DIGEST_REPORT_MS {
             return;
@@ -106,7 +106,7 @@ impl Digests {
         push(self.heard.entry(peer).or_default(), REPORTS_MAX, report);
         match self.own(report.index) {
             Some(own) if own == report.digest => {
-                // Whatever it told before was replaced since.
+                // Its earlier digests were replaced since.
                 self.differing.remove(&peer);
                 if let Some(reports) = self.heard.get_mut(&peer) {
                     reports.retain(|one| one.index >= report.index);

@@ -12,7 +12,7 @@ struct Intake {
     next: u64,
 }
 
-/// See the module.
+/// The newest stream of each follower, and the next message that is taken of it.
 #[derive(Debug, Default)]
 pub(super) struct Intakes {
     newest: BTreeMap<u8, Intake>,

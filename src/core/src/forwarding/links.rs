@@ -11,7 +11,7 @@ pub struct Sender {
     pub peer: u8,
     /// Its start, as it said when the connection began.
     pub incarnation: u64,
-    /// Which connection from it: one that began later has a larger number.
+    /// The connection from it: a later connection has a larger number.
     pub connection: u64,
 }
 
@@ -25,7 +25,7 @@ pub struct PeerSend {
     pub message: PeerMessage,
 }
 
-/// See the module.
+/// The open connections to other servers, and the messages for them.
 #[derive(Default)]
 pub(super) struct Links {
     /// Connections that are open, by server.

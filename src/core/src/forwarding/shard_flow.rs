@@ -1,11 +1,11 @@
-//! What the shards are told of the flow of their commands.
+//! The messages to shards about the flow of their commands.
 
 use crate::ids::Millis;
 use crate::shard::Flow;
 use alloc::vec::Vec;
 use core::mem;
 
-/// See the module.
+/// The flow of commands, as the shards were told last.
 #[derive(Debug)]
 pub(super) struct ShardFlow {
     /// Commands go.

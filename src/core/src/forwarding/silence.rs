@@ -4,7 +4,7 @@ use crate::ids::Millis;
 use crate::limits::PAUSE_MAX_MS;
 use alloc::collections::BTreeSet;
 
-/// See the module.
+/// The silence that this server keeps for its leader, and the servers that keep it for this server as a leader.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     /// When the leader asked for it.

@@ -115,7 +115,7 @@ impl Stream {
     /// An entry of the term was applied, with these commands of this server.
     pub(super) fn came_back(&mut self, back: Back) {
         self.underway += back.begun;
-        // What an earlier stream began does not count.
+        // Operations that an earlier stream began do not count.
         let ended = back.ended.min(self.underway);
         self.underway -= ended;
         self.outstanding = self.outstanding.saturating_sub(back.done + ended);

@@ -1,9 +1,9 @@
 //! Long lists of children, written in pieces over several turns: the core serves its other clients in between.
 //!
-//! The reply shows one state, that of the moment the list was begun, although the view moves on. Whatever changes a
-//! child that was not written yet tells the list of it first ([`GradualList::preserve`]), which keeps what the child
-//! was. Events for the client are kept behind the reply meanwhile, so that it sees no change before the older state.
-//! Knows neither connections nor turns.
+//! The reply shows one state, that of the moment the list was begun, although the view moves on. A change of a child
+//! that was not written yet is reported to the list first ([`GradualList::preserve`]), which keeps the former state of
+//! the child. Events for the client are kept behind the reply meanwhile, so that it sees no change before the older
+//! state. Knows neither connections nor turns.
 
 use super::listing::Listed;
 use crate::acl::{self, READ};
@@ -30,7 +30,7 @@ const NAMES_PER_CHILD: usize = 8;
 /// Names passed in one piece to find the place again in another snapshot.
 const NAMES_PASSED: u32 = 64 * 1024;
 
-/// What of the children is told.
+/// The parts of the children that the reply holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(super) listed: Listed,
@@ -56,7 +56,7 @@ impl Told {
     }
 }
 
-/// What a child was when the list was begun.
+/// The state of a child when the list was begun.
 #[derive(Debug)]
 enum Before {
     Absent,
@@ -82,7 +82,7 @@ struct Elements {
     bytes: Vec<u8>,
 }
 
-/// See the module.
+/// A list of children that is written in pieces.
 #[derive(Debug)]
 pub(crate) struct GradualList {
     parent: String,
@@ -104,7 +104,7 @@ pub(crate) struct GradualList {
     pub(crate) held: Vec<u8>,
 }
 
-/// Who asks, and what is there.
+/// The reader of a list, the view, and limits.
 pub(crate) struct ListContext<'s> {
     pub(crate) view: &'s View,
     pub(crate) identities: &'s [Identity],
@@ -177,14 +177,14 @@ impl GradualList {
         if at.parent() == self.parent {
             return self.keep(view, at.name(), &at.path, at.hash);
         }
-        // What comes or goes below a child changes the child's Stat.
+        // A creation or deletion below a child changes the child's Stat.
         if moves && nodes && path::parent(at.parent()) == self.parent && at.parent() != path::ROOT {
             return self.keep(view, path::name(at.parent()), at.parent(), at.parent_hash);
         }
         UNCONCERNED_COST
     }
 
-    /// What a child is before it changes.
+    /// Keeps the state of a child before it changes.
     fn keep(&mut self, view: &View, name: &str, path: &str, hash: u64) -> usize {
         let passed = self.place.after.as_deref().is_some_and(|after| name <= after);
         if passed || self.changed.contains_key(name) {
@@ -204,8 +204,7 @@ impl GradualList {
     /// Writes of some more children. True when all are written. Adds to `looked` what it looked at, in names.
     ///
     /// # Errors
-    /// What the client is told instead: NOAUTH where a child's own ACL counts, THROTTLEDOP when the reply becomes too
-    /// large.
+    /// The error for the client: NOAUTH where a child's own ACL counts, THROTTLEDOP when the reply becomes too large.
     pub(crate) fn step(&mut self, context: &ListContext<'_>, looked: &mut usize) -> Result<bool, ErrorCode> {
         if self.changed_bytes > context.changed_bytes_max {
             return Err(ErrorCode::ThrottledOp);

@@ -131,8 +131,7 @@ impl ReadContext<'_> {
         Ok(Listing { parent, children, told, size })
     }
 
-    /// Begins a list in pieces, one that [`PutOff::Long`](super::PutOff::Long) was said of; also its watch, which fires from
-    /// now on.
+    /// Begins a list in pieces, after [`PutOff::Long`](super::PutOff::Long); also its watch, which fires from now on.
     pub(crate) fn begin_list(&mut self, xid: i32, op: OpCode, reader: &mut Reader<'_>) -> Result<GradualList, Failed> {
         let (path, watch, told) = match op {
             OpCode::FilteredList => {

@@ -20,7 +20,7 @@ impl ReadContext<'_> {
         }
         self.multi = true;
         self.in_turn(length <= MULTI_READ_FREE_BYTES)?;
-        // What is too large, or looks at too much, is not begun.
+        // A multiRead that is too large, or looks at too much, is not begun.
         let mut weight = 0;
         for op in request.iter() {
             weight += self.weigh(&op)?;

@@ -1,7 +1,7 @@
 //! setWatches and setWatches2 in pieces: a frame may name a hundred thousand paths.
 //!
-//! Each path is looked at and watched in one step, so no change falls between the two; what changes between two pieces is
-//! found by the next one, or fires what is watched already. The events come before the reply.
+//! Each path is looked at and watched in one step, so no change falls between the two. A change between two pieces is
+//! found by the next one, or fires a watch that is set already. The events come before the reply.
 
 use super::{Failed, ReadContext, undecodable};
 use crate::limits::WATCHES_PIECE;
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use corral_wire::records::{SetWatches, SetWatches2};
 use corral_wire::{ErrorCode, OpCode, Reader};
 
-/// See the module.
+/// A setWatches that is carried out in pieces.
 #[derive(Debug)]
 pub(crate) struct Rewatch {
     /// The request's record, known to be well formed.
@@ -58,7 +58,7 @@ impl Rewatch {
         self.at
     }
 
-    /// Sets some more watches and appends the events of what changed meanwhile. True when all are set: then the reply is
+    /// Sets some more watches and appends the events of changes meanwhile. True when all are set: then the reply is
     /// appended too.
     pub(crate) fn step(&mut self, context: &mut ReadContext<'_>, out: &mut Vec<u8>, xid: i32) -> bool {
         match self.go_on(context, out) {

@@ -15,7 +15,7 @@ use corral_wire::records::{
 use corral_wire::vector::Strings;
 use corral_wire::{ErrorCode, Reader};
 
-/// Where a persistent watch stands; one that is recursive stands in the data table alone.
+/// The tables of a persistent watch. A recursive watch is in the data table alone.
 pub(super) const PERSISTENT: &[(Kind, Mode)] = &[(Kind::Data, Mode::Persistent), (Kind::Child, Mode::Persistent)];
 pub(super) const RECURSIVE: &[(Kind, Mode)] = &[(Kind::Data, Mode::PersistentRecursive)];
 

@@ -26,8 +26,7 @@ pub struct ConnLine {
     pub opened: Millis,
     /// Whether it uses TLS.
     pub is_secured: bool,
-    /// The bucket of ten seconds, or whatever a connection without a session is given, in which it ends if it stays
-    /// silent.
+    /// End of the bucket of time in which it ends if it stays silent, see [`ConnLine::of`].
     pub(super) due: Millis,
     reading: bool,
     writing: bool,

@@ -1,6 +1,6 @@
 //! Counters of a shard and of each of its connections, kept on the hot path: a handful of plain stores a reply.
 //!
-//! Plain values of one core; they know nothing of who reads them.
+//! Plain values of one core; they know nothing of their readers.
 
 use crate::ids::{Micros, Millis, Zxid};
 use corral_wire::OpCode;

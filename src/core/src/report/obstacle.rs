@@ -8,7 +8,7 @@
 pub enum Obstacle {
     /// The process ends.
     Stopping = 1,
-    /// A checksum of what is served is wrong, and a whole copy is awaited.
+    /// A checksum of the served state is wrong, and a whole copy is awaited.
     Damaged = 2,
     /// The state differs from that of the other servers at the same zxid.
     Diverged = 3,

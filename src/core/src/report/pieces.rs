@@ -1,6 +1,6 @@
-//! Passes over what an actor owns, each short: at most [`PIECE_ENTRIES`] connections, watched paths, sessions or
-//! ephemerals, and [`PIECE_PATH_BYTES`] of watched paths, then the asker asks for more. What changes between two passes
-//! may be told twice or not at all.
+//! Passes over the data of an actor, each short. A pass takes at most [`PIECE_ENTRIES`] connections, watched paths,
+//! sessions or ephemerals, and [`PIECE_PATH_BYTES`] of watched paths. Then the asker asks for more. Changes between two
+//! passes may be told twice or not at all.
 //!
 //! On the shards' cores, and on the consensus actor's.
 

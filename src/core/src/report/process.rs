@@ -1,6 +1,6 @@
-//! What the process tells, and the answers that are about nothing else: `conf`, `dirs`, `envi`.
+//! The facts of the process, and the answers made of them alone: `conf`, `dirs`, `envi`.
 //!
-//! The facts are plain values; somebody who may look at files and clocks gathers them.
+//! The facts are plain values. The driver gathers them, which may read files and clocks.
 
 use super::latencies::{Histogram, Quantiles};
 use super::scarcity::{Scarcity, SpaceFacts};
@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-/// What the process knows and no shard does.
+/// The facts that the process knows, and no shard does.
 #[derive(Clone, Debug, Default)]
 pub struct ServerFacts {
     /// As in `3.9.5-corral-0.1.0, built on ...`.
@@ -19,7 +19,7 @@ pub struct ServerFacts {
     /// Wall time at the zero of [`Millis`](crate::ids::Millis).
     pub started: WallMillis,
     pub mode: Mode,
-    /// What the leader gives has no space here.
+    /// This server has no space for entries or a snapshot of the leader.
     pub stalled: bool,
     /// Why it opens no sessions or takes no writes; `None` while it does.
     pub obstacle: Option<Obstacle>,
@@ -67,7 +67,7 @@ pub struct ServerFacts {
     pub digests: Vec<(crate::ids::Zxid, u64)>,
     /// How far a membership change is, as far as this server knows.
     pub reconfig: ReconfigStep,
-    /// Who votes, and who keeps up with this leader; `None` of a server that is alone.
+    /// Number of voters, and servers that keep up with this leader. `None` for a standalone server.
     pub quorum: Option<Quorum>,
     /// When the certificate for connections to other servers expires, Unix seconds; `None` where there is none.
     pub certificate_expires: Option<i64>,
@@ -134,7 +134,7 @@ pub(super) fn digests(facts: &ServerFacts) -> String {
     text
 }
 
-/// What the scrubber found.
+/// The findings of the scrubber.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubFacts {
     /// When the last scrub was complete, Unix seconds; 0 before the first.
@@ -147,14 +147,14 @@ pub struct ScrubFacts {
     pub heals: bool,
 }
 
-/// Who votes in an ensemble; of a leader also whom it hears of, without itself.
+/// Number of voters of an ensemble. Of a leader also the servers that it has contact with, without itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quorum {
     /// Servers that vote.
     pub size: u64,
-    /// All that were heard from lately.
+    /// All servers that sent a message lately.
     pub learners: u64,
-    /// Of those the ones that lack little, by what they are.
+    /// Of these, servers that lack little of the log, by role.
     pub synced_followers: u64,
     pub synced_non_voting_followers: u64,
     pub synced_observers: u64,
@@ -170,7 +170,7 @@ pub struct PeerFacts {
     pub bytes_in: u64,
     pub messages_out: u64,
     pub messages_in: u64,
-    /// What waits to be sent.
+    /// Bytes and messages that wait to be sent.
     pub queued_bytes: u64,
     pub queued_messages: u64,
     /// Messages that were lost on the way to it.
@@ -179,7 +179,7 @@ pub struct PeerFacts {
     pub dials_failed: u64,
 }
 
-/// What a server is among others, as ZooKeeper calls it.
+/// The role of a server, as ZooKeeper calls it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     #[default]
@@ -225,7 +225,7 @@ pub enum ReconfigStep {
     /// None is under way.
     #[default]
     None,
-    /// Those who join are given everything, until a majority of the new list is in step.
+    /// Joining servers receive everything, until a majority of the new list is in step.
     CatchingUp,
     /// The entry with which the old and the new list begin to count is on its way.
     Entering,

@@ -16,7 +16,8 @@ pub(super) fn bytes(watched: &Watched) -> usize {
     watched.watchers.len() * (watched.path.len() + SESSION_BYTES)
 }
 
-/// How many of its watchers can be told of in so many bytes; one more than fit, so that the answer becomes too long for any more.
+/// Returns how many of its watchers fit into so many bytes, and one more. That one makes the answer too long for any
+/// more.
 pub(super) fn fitting(watched: &Watched, room: usize) -> usize {
     room / (watched.path.len() + SESSION_BYTES) + 1
 }

@@ -5,10 +5,10 @@ use crate::ids::{Millis, SessionId};
 use crate::limits::SESSIONS_PIECE;
 use crate::session::{Expiry, Session, SessionTable, Witness};
 
-/// See the module.
+/// The deadlines of sessions while this server leads.
 pub(super) struct Deadlines {
     expiry: Expiry,
-    /// The first session whose deadline is yet to be started.
+    /// The first session with a deadline that is yet to be started.
     starts_from: Option<SessionId>,
     /// This server, and this start of it.
     start: (u8, u64),
@@ -55,7 +55,7 @@ impl Deadlines {
         self.starts_from = None;
     }
 
-    /// Who hears the connection that owns a session. Nobody, if its process is no more.
+    /// Returns the shard or server of the connection that owns a session. `None` if its process has ended.
     fn witness(&mut self, now: Millis, owner: Option<Origin>) -> Option<Witness> {
         let at = owner?;
         let (server, incarnation) = self.start;

@@ -1,7 +1,7 @@
 //! Batches of another leader's entries, decoded when the entries come and applied when they are committed.
 //!
-//! So that an entry which nobody can read never gets into a log, and none is decoded twice. What is kept is no more than a help: an entry
-//! that is not here is decoded when it is committed.
+//! So an unreadable entry never gets into a log, and no entry is decoded twice. The kept batches are a mere cache: an
+//! entry that is not here is decoded when it is committed.
 
 use super::NotABatch;
 use crate::command::Batch;
@@ -17,7 +17,7 @@ fn name(index: u64, term: u64, payload: &[u8]) -> Name {
     (index, term, payload.as_ptr().addr(), payload.len())
 }
 
-/// See the module.
+/// Decoded batches of entries that are not committed yet.
 #[derive(Default)]
 pub(super) struct Prepared {
     kept: VecDeque<(Name, Batch)>,
@@ -90,7 +90,7 @@ mod tests {
         // The same place and other bytes, or another term: decoded anew.
         assert_eq!(prepared.take(4, 1, &entries[3].clone()), None);
         assert_eq!(prepared.take(5, 2, &entries[4]), None);
-        // Others come in place of what was not committed.
+        // Other entries replace uncommitted ones.
         let other = payload(9);
         assert_eq!(prepared.prepare(6, 2, &other), Ok(()));
         assert_eq!(prepared.take(6, 2, &other).map(|batch| batch.first_zxid), Some(9));

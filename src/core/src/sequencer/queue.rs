@@ -3,7 +3,7 @@
 use crate::command::Proposals;
 use alloc::collections::VecDeque;
 
-/// See the module.
+/// Proposals that wait for a log entry, in order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     proposals: VecDeque<Proposals>,

@@ -1,19 +1,19 @@
-//! The leader's part in a membership change: from what a client asked for, over the membership, to the new list.
+//! The leader's part in a membership change: from the request of a client, over the membership, to the new list.
 //!
-//! Pure: it is told what Raft sees of the members, and says what to propose. The steps, each tried again at the next
-//! look until it can be done:
+//! Pure: its input is the members as Raft observes them, and its output is the next proposal. The steps, each tried
+//! again at the next look until it can be done:
 //!
-//! 1. Who joins is wanted as a member without a vote, and so is given everything ([`Sequencer::wanted`]).
-//! 2. Once a majority of the new list is in step the membership goes over to it, jointly. The entry that begins this
-//!    brings the new list and who asked for it, so that every server knows them. A server that has not caught up then is
-//!    a member without a vote, and gets its vote as soon as it has. If no majority comes, nothing happens, but that the
-//!    client is told so. A server that leaves ought to be in step too, because the membership's end is the last that it
-//!    is told.
-//! 3. The entry that ends it, which a majority of the new servers alone has to have, brings the word to put the list
-//!    into the tree: the client hears of it when the old servers are not needed any more.
+//! 1. A joining server is wanted as a member without a vote, and so receives everything ([`Sequencer::wanted`]).
+//! 2. Once a majority of the new list is in step the membership enters joint consensus with it. The entry that begins
+//!    this holds the new list and the origin of the request, so that every server knows them. A server that has not
+//!    caught up then is a member without a vote, and gets its vote as soon as it has. If no majority is in step, nothing
+//!    happens, and the client receives an error. A leaving server should be in step too, because the end of the joint
+//!    membership is the last entry that it receives.
+//! 3. The entry that ends it needs a majority of the new servers alone. It holds the command to put the list into the
+//!    tree: the client gets its answer when the old servers are not needed any more.
 //!
-//! A new leader goes on with what was begun. What was not begun ends with its leader, and with it the connection of the
-//! client; who had joined is sent away again.
+//! A new leader goes on with a change that was begun. A change that was not begun ends with its leader, and so does the
+//! connection of the client. Servers that had joined for it are removed again.
 
 use super::Sequencer;
 use crate::change::Outcome;
@@ -39,7 +39,7 @@ enum Stage {
     Lists,
 }
 
-/// What a client asked for and is not begun.
+/// A change that a client requested and that is not begun.
 pub(super) struct Asked {
     servers: Servers,
     /// Of the list that it takes the place of.
@@ -53,16 +53,16 @@ pub(super) struct Asked {
     stage: Stage,
 }
 
-/// What Raft sees of the members.
+/// The members as Raft observes them.
 #[derive(Clone, Debug, Default)]
 pub struct MembersSeen {
     pub voters: BTreeSet<u8>,
     pub learners: BTreeSet<u8>,
     /// The membership is in the middle of a change.
     pub joint: bool,
-    /// Those that were heard from lately; with this server.
+    /// Members that sent a message lately, with this server.
     pub reached: BTreeSet<u8>,
-    /// Those that lack little of the log; with this server.
+    /// Members that lack little of the log, with this server.
     pub in_step: BTreeSet<u8>,
 }
 
@@ -101,7 +101,8 @@ impl Sequencer {
     pub(super) fn track_change(&mut self, now: Millis, origin: Option<Origin>, outcome: &Outcome) {
         match outcome {
             Outcome::Underway(next) => self.ask(now, origin, &next.0, next.1),
-            // One that was ordered meanwhile is another's: it is answered when its turn comes.
+            // While this change waits, an ordered list is that of another command, and this change is answered in its
+            // turn.
             Outcome::Later(answer)
                 if matches!(**answer, Outcome::Configured(_))
                     && self.asked.as_ref().is_some_and(|asked| asked.stage != Stage::Waits) =>
@@ -112,9 +113,9 @@ impl Sequencer {
         }
     }
 
-    /// As configured, and that no other change is to be taken up. Once this one is in the log, what is ordered behind
-    /// it finds out by itself whether it has ended: another server may have told its client so before this one has
-    /// applied it.
+    /// Returns the configured features, with a mark that no other change may begin. Once this change is in the log,
+    /// later commands find out by themselves whether it has ended. Another server may have answered its client before
+    /// this server has applied it.
     pub(super) fn features(&self) -> u32 {
         let waits = self.asked.as_ref().is_some_and(|asked| asked.stage == Stage::Waits);
         let reconfiguring = if waits { features::RECONFIGURING } else { 0 };
@@ -156,13 +157,13 @@ impl Sequencer {
         self.listed_servers().map(|(servers, _)| servers)
     }
 
-    /// All servers that this one has to be able to reach: those of the list, and those who are to join. `None` where
-    /// the configuration counts.
+    /// Returns all servers that this one must be able to reach: the servers of the list, and the joining servers.
+    /// `None` where the configuration counts.
     pub fn known_servers(&self) -> Option<Servers> {
         let mut servers = self.list()?;
         let more = [self.asked.as_ref().map(|asked| &asked.servers), self.machine.begun().map(|begun| &begun.servers)];
         for (id, server) in more.into_iter().flatten().flat_map(|list| &list.0) {
-            // One that moves is found where it was until the list says so.
+            // A server that moves is reached at its old address until the list has the new one.
             servers.0.entry(*id).or_insert_with(|| server.clone());
         }
         Some(servers)
@@ -176,8 +177,8 @@ impl Sequencer {
         Some(next.0.contains_key(&server))
     }
 
-    /// Who ought to be a member now, and with which role; `None` where the configuration counts. Who is to join is to
-    /// learn first, and who is to be an observer is given no vote any more.
+    /// Returns the servers that should be members now, and their roles. `None` where the configuration counts. A
+    /// joining server learns first, and a future observer gets no vote any more.
     pub fn wanted(&self) -> Option<Vec<(u8, Role)>> {
         let servers = self.list()?;
         let mut wanted: Vec<(u8, Role)> = servers.roles().collect();
@@ -190,8 +191,8 @@ impl Sequencer {
         Some(wanted)
     }
 
-    /// The next step of a membership change, if one can be done now. To be called only when the log has room
-    /// for it and no change of the membership is on its way; what is given has to be proposed at once.
+    /// The next step of a membership change, if one can be done now. To be called only when the log has room for it and
+    /// no membership change is on its way. The result must be proposed at once.
     pub fn reconfigure(&mut self, now: Millis, wall: WallMillis, seen: &MembersSeen) -> Option<Proposal> {
         let zxid = self.next_zxid?;
         if let Some(begun) = self.machine.begun() {
@@ -227,7 +228,7 @@ impl Sequencer {
         }
     }
 
-    /// Who learns and is not in the list had joined for a change that was not made.
+    /// Removes a learner that is not in the list, because it had joined for a change that was not made.
     fn send_away(&self, seen: &MembersSeen) -> Option<Proposal> {
         if seen.learners.is_empty() {
             return None;
@@ -288,8 +289,8 @@ impl Sequencer {
             seen.voters.iter().chain(&seen.learners).chain(asked.servers.0.keys()).copied().collect();
         let changes: Vec<(u8, Seat)> = all.iter().filter(|id| seat(id) != now(id)).map(|id| (*id, seat(id))).collect();
         if changes.is_empty() {
-            // All that is new is who will have a vote later. What waits has to find out that the list is another: no
-            // batch says any more that a change is on its way.
+            // Only later votes are new. Waiting commands must find out that the list is another: batches no longer have
+            // the mark of a change on its way.
             asked.stage = Stage::Lists;
             let begins = Command::own(origin, CommandKind::ReconfigBegins(lines));
             let commands = Vec::from([begins, Command::own(None, CommandKind::ReconfigEnds)]);

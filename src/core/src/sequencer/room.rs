@@ -1,8 +1,8 @@
-//! What waits is cut to a size that fits a log entry, before it waits: proposals may come whole that were held back for long,
-//! or from a server with other limits. A command that fits no entry alone is answered with an error, in its place.
+//! Proposals are cut to the size of a log entry before they wait. Proposals that were held back for long, or of a
+//! server with other limits, may be larger. A command larger than an entry is answered with an error, in its place.
 //!
-//! A leader also judges the cost of a command before the command is logged. The logged command is carried out, whatever it costs by the
-//! prices of the server that applies it. A restart and another member may have other prices.
+//! A leader also judges the cost of a command before the command is logged. The logged command is carried out, even if
+//! it costs more by the prices of the server that applies it. A restart and another member may have other prices.
 
 use super::Sequencer;
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, is_too_heavy};
@@ -19,7 +19,7 @@ use corral_wire::error::ErrorCode;
 /// went in. That both take more in the log than they count for, by half at most, is provided for.
 const SHARES: usize = 4;
 
-/// A command that fits no log entry.
+/// A command that exceeds the maximum log entry size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oversized {
     pub session: SessionId,
@@ -93,16 +93,16 @@ impl Sequencer {
         }
     }
 
-    /// What each command costs at most: many take long to be weighed, so that none is twice.
+    /// Returns the most that each command costs. It takes long for many, so each cost is computed once.
     fn costs_of(&self, proposals: &Proposals) -> VecDeque<u64> {
         let speaks_as =
             |command: &Command| proposals.identities.get(command.identities as usize).map_or(0, |who| who.len());
         proposals.commands.iter().map(|command| self.cost_of(command, speaks_as(command))).collect()
     }
 
-    /// What the next proposals cost at most as the state is now. Sessions that are to be closed may have got ephemerals since
-    /// they were weighed, and get more only from the entries that are proposed and not applied: where too many closings are
-    /// together, they are cut once more.
+    /// Returns the most that the next proposals cost in the present state. Sessions to be closed may have got
+    /// ephemerals since the last count. They get more only from entries that are proposed and not applied. Where too
+    /// many closings are together, they are cut once more.
     pub(super) fn weigh_next(&mut self) -> Option<u64> {
         let next = self.queue.front()?;
         if next.cost_of_closing == 0 {
@@ -126,8 +126,8 @@ impl Sequencer {
         self.queue.front().map(|next| next.cost)
     }
 
-    /// What a command costs at most, in units of [`crate::cost`], for a connection with so many identities. As the state is
-    /// now: see [`Sequencer::weigh_next`].
+    /// Returns the most that a command costs, in units of [`crate::cost`], for a connection with so many identities. It
+    /// is of the present state: see [`Sequencer::weigh_next`].
     fn cost_of(&self, command: &Command, identities: usize) -> u64 {
         let ended = match command.kind {
             CommandKind::CloseSession => self.machine.sessions().get(&command.session),

@@ -6,18 +6,17 @@
 
 use crate::ids::Millis;
 
-/// Time without a write after which the machine has nothing better to do than to write a snapshot, and what changes
-/// take in memory is better given back.
+/// Time without a write after which a snapshot of fewer changes is written, because the machine is idle. It frees the
+/// memory of the changes.
 const QUIET_MS: u64 = 10_000;
-/// So much smaller may the changes be then, or those that a start has replayed.
+/// Divisor of the least size of changes then, or of changes that a start has replayed.
 const QUIET_DIVISOR: usize = 8;
 /// Windows of a calm time.
 const CALM_WINDOWS: u64 = 4;
 /// A window with less than this part of the busiest one's writing is a calm one.
 const CALM_DIVISOR: u64 = 8;
-/// Changes that outweigh the share by so much are written without waiting for the whole of the interval. With a share
-/// of a half the tree has then nearly tripled, so that all snapshots of a growing tree together are less than twice the
-/// last.
+/// Changes that exceed the share by this factor are written before the interval has passed. With a share of a half the
+/// tree has then nearly tripled. So all snapshots of a growing tree together are less than twice the last.
 const GROWN_FACTOR: usize = 8;
 /// So much shorter is the interval then.
 const GROWN_DIVISOR: u64 = 4;
@@ -47,7 +46,7 @@ pub struct SnapshotPolicy {
 }
 
 impl SnapshotPolicy {
-    /// No snapshot but those that are asked for.
+    /// A policy without any snapshot, except requested ones.
     pub const NEVER: SnapshotPolicy = SnapshotPolicy {
         floor_bytes: usize::MAX,
         share_of_snapshot_percent: 100,
@@ -69,7 +68,7 @@ pub(super) struct StateSizes {
 /// While space is scarce, a snapshot is written that often if anything changed: deletes make it smaller.
 pub(super) const SCARCE_SNAPSHOT_MS: u64 = 20_000;
 
-/// What is known of the writes since the last snapshot.
+/// The writes since the last snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SinceSnapshot {
     /// When the last snapshot was begun.
@@ -225,7 +224,7 @@ mod tests {
                 if since.is_some() && since.wants_snapshot(policy, now, sizes) {
                     since.begin(now);
                     snapshots.push(now.0);
-                    // A znode in a snapshot is less than half of what it is in a delta.
+                    // A znode in a snapshot takes less than half of its size in a delta.
                     sizes = StateSizes { delta: 0, snapshot: sizes.snapshot + sizes.delta * 2 / 5 };
                 }
                 now = now.plus(100);

@@ -1,4 +1,4 @@
-//! What the sequencer keeps for one turn of the replica: the time, and the entries that the turn applied.
+//! The state of the sequencer for one turn of the replica: the time, and the entries that the turn applied.
 
 use crate::change::AppliedEntry;
 use crate::command::Command;
@@ -6,13 +6,13 @@ use crate::ids::{Millis, WallMillis};
 use crate::report::Sizes;
 use alloc::vec::Vec;
 
-/// See the module.
+/// The time of a turn, and the entries that it applied.
 #[derive(Default)]
 pub(super) struct Turn {
     now: Millis,
     wall: WallMillis,
     applied: Vec<AppliedEntry>,
-    /// Other servers whose clients wait for the batch that was proposed last.
+    /// Other servers with clients that wait for the batch that was proposed last.
     servers_waiting: Vec<u8>,
     /// Sizes of the payloads that were proposed.
     proposals: Sizes,

@@ -1,8 +1,9 @@
 //! Reading what clients send for servers, as leniently and as strictly as ZooKeeper, with its error for each fault.
 //!
-//! Two faults there are: what ZooKeeper's parser refuses (BADARGUMENTS), and where it breaks off by an exception that
-//! nobody expected (MARSHALLINGERROR): numbers that are none where it does not look, ports beyond 65535. Refused here and
-//! not there: several addresses for one server, groups and weights, the port 0, ids that are not 1 to 254.
+//! There are two faults. ZooKeeper's parser refuses a text (BADARGUMENTS), or it breaks off by an unexpected exception
+//! (MARSHALLINGERROR). The exceptions are of unchecked numbers that cannot be parsed, and of ports beyond 65535.
+//! Refused here and not there: several addresses for one server, groups and weights, the port 0, ids that are not 1 to
+//! 254.
 
 use super::{Role, Server, Servers};
 use crate::limits::{ENSEMBLE_ID_MAX, ENSEMBLE_SERVERS_MAX};
@@ -73,7 +74,7 @@ pub(super) fn whole(text: &str, voters_min: usize) -> Result<Servers, ErrorCode>
             }
         }
     }
-    // ZooKeeper breaks off where nobody has a vote, or one server and nobody else has: unless that is refused anyway.
+    // ZooKeeper breaks off where no server has a vote, or only one, unless that is refused anyway.
     let (voters, observers) = (servers.voters(), servers.0.len() - servers.voters());
     match voters {
         0 if voters_min <= 1 || observers > 0 => Err(BROKEN_OFF),
@@ -86,7 +87,7 @@ fn legal_id(id: i64) -> Result<u8, ErrorCode> {
     u8::try_from(id).ok().filter(|id| (1..=ENSEMBLE_ID_MAX).contains(id)).ok_or(REFUSED)
 }
 
-/// What stands behind `server.N=`.
+/// Reads the text behind `server.N=`.
 pub(super) fn server(text: &str) -> Result<Server, ErrorCode> {
     let sides = split(text, ';');
     let client = match sides.as_slice() {
@@ -131,7 +132,7 @@ fn host_and_ports(text: &str) -> Result<Vec<&str>, ErrorCode> {
     let mut behind = rest.chars();
     match behind.next() {
         None => Ok(Vec::from([host])),
-        // Whatever the character is.
+        // The character may be any.
         Some(_) if behind.as_str().is_empty() => Err(REFUSED),
         Some(_) => {
             let mut parts = Vec::from([host]);

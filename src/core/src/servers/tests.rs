@@ -18,7 +18,7 @@ fn text(text: &str) -> Option<Text> {
     Some(Text::from(text))
 }
 
-/// What is new in the list, or the error.
+/// The new servers in the list, or the error.
 fn outcome(request: &Reconfig, voters_min: usize) -> Result<String, i32> {
     let next = request.apply(&three(), voters_min).map_err(ErrorCode::code)?;
     assert_eq!(Servers::parse(&next.text(7)), Some((next.clone(), 7)), "it is read as it was written");
@@ -200,7 +200,7 @@ fn there_are_not_too_many() {
 }
 
 proptest! {
-    /// No text does harm, and what is taken is written as it is read.
+    /// No text does harm, and an accepted list is written as it is read.
     #[test]
     fn whatever_is_sent(
         joining in "(server\\.)?[0-9]{0,3}=?[a-c0-9.:;|\\[\\]=, %-]{0,40}|.{0,30}",

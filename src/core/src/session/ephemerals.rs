@@ -1,7 +1,7 @@
 //! The ephemerals of one session: a sorted list of paths that is shared for nothing and changed for little.
 //!
-//! Whoever attaches to the session is given a clone, and so is every snapshot. Pieces of the list are shared until one
-//! side changes them: a change copies one piece and the list of pieces, not the list.
+//! Each connection that attaches to the session gets a clone, and so does every snapshot. Pieces of the list are shared
+//! until one side changes them: a change copies one piece and the list of pieces, not the list.
 
 use crate::shared::Text;
 use alloc::sync::Arc;
@@ -109,12 +109,12 @@ impl Ephemerals {
 }
 
 impl List {
-    /// The first piece whose last path is not before this one.
+    /// Returns the first piece with a last path that is not before this one.
     fn piece_of(&self, path: &str) -> usize {
         self.pieces.partition_point(|piece| piece.last().is_some_and(|last| &**last < path))
     }
 
-    /// Joins a piece that has become small with the next one, or the one before it. One that is empty goes.
+    /// Joins a piece that has become small with the next one, or the one before it. An empty piece is removed.
     fn join(&mut self, at: usize) {
         if self.pieces[at].is_empty() {
             self.pieces.remove(at);

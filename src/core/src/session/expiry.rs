@@ -1,8 +1,8 @@
 //! The leader's deadlines: when each session ends unless it is active, and which report that takes.
 //!
 //! On the consensus actor's core of the leader, in its memory alone: a new leader starts every deadline afresh. A
-//! session expires only if it was reported inactive: the shard that holds the connection, or the server whose shards hold
-//! it, must have sent a session activity report that is complete up to the deadline. All times are the leader's own clock.
+//! session expires only if it was reported inactive. The shard that holds the connection, or its server, must have sent
+//! a session activity report that is complete up to the deadline. All times are the leader's own clock.
 
 use crate::ids::{Millis, SessionId, ShardId};
 use crate::limits::SESSIONS_PIECE;
@@ -15,12 +15,12 @@ use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 /// Starts of other servers that one leadership keeps an account of: the sessions of others are not reported.
 const STARTS_MAX: usize = 16 * 1024;
 
-/// Who hears a session's connection.
+/// The shard or server that has a session's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Witness {
     /// A shard of this server.
     Shard(ShardId),
-    /// Another server, by its place among those that [`Expiry::server`] knows.
+    /// Another server, by its place among the servers of [`Expiry::server`].
     Server(u16),
 }
 
@@ -45,12 +45,12 @@ struct Remote {
     since: Millis,
     /// It sends no reports any more: its sessions have a full timeout from `since`.
     lost: bool,
-    /// What `since` was before nothing was heard of it: should its reports only have been late, none of them is lost.
+    /// The value of `since` before its reports stopped: if these were only late, none of them is lost.
     late: Option<Millis>,
 }
 
-/// Deadlines by session, in several tables, so that growing never rehashes all of them in one turn: a table has an eighth
-/// of them at most, and tables are of different sizes, so that each grows at another time.
+/// Deadlines by session, in several tables, so that growing never rehashes all of them in one turn. A table has an
+/// eighth of them at most. Tables are of different sizes, so that each grows at another time.
 #[derive(Clone, Debug)]
 struct Deadlines(Box<[HashMap<SessionId, Deadline, Xxh3DefaultBuilder>]>);
 
@@ -83,10 +83,10 @@ impl Deadlines {
     }
 }
 
-/// See the module.
+/// The deadline of each session, and the reports that its expiry needs.
 ///
-/// A session is in exactly one bucket; being heard from only notes the time, and a bucket that comes due puts those
-/// that have been heard from since into a later one. So a sign of life costs one map look-up, whatever the number.
+/// A session is in exactly one bucket. A sign of life only notes the time. A bucket that comes due moves its sessions
+/// with a sign of life since into a later bucket. So a sign of life costs one map look-up, whatever the number.
 #[derive(Clone, Debug)]
 pub struct Expiry {
     tick_ms: u64,
@@ -180,8 +180,8 @@ impl Expiry {
         Some(Witness::Server(at))
     }
 
-    /// Reports of this start of a server come on a new way: those on the way before may be lost, so that nothing is
-    /// said of its sessions' silence until now. Its earlier starts are over.
+    /// Reports of this start of a server come in a new stream. Reports of the former stream may be lost, so that
+    /// nothing is known of its sessions' silence until now. Its earlier starts are over.
     pub fn server_begins(&mut self, now: Millis, server: u8, incarnation: u64) {
         for remote in self.remotes.iter_mut().filter(|remote| remote.server == server) {
             remote.late = None;
@@ -193,8 +193,8 @@ impl Expiry {
     }
 
     /// Another server names the sessions it heard from since its last report, which has come: none is lost on a way.
-    /// They count as heard from now, when we hear of it; `echo` is a time of ours that it knew of before it looked, so
-    /// that what it heard before then is named.
+    /// They count as heard from now, at the receipt of the report. `echo` is a time of the leader that the server knew
+    /// before it looked: all sessions heard before then are named.
     pub fn report(&mut self, now: Millis, server: u8, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
         for session in sessions {
             self.heard_directly(now, *session);
@@ -218,8 +218,8 @@ impl Expiry {
         }
     }
 
-    /// Sessions whose time is over, each given once; they are no longer tracked afterwards. Looks at [`SESSIONS_PIECE`]
-    /// at most: those that are left are looked at first the next time.
+    /// Returns expired sessions, each once. They are no longer tracked afterwards. Checks [`SESSIONS_PIECE`] at most,
+    /// and the rest first at the next call.
     pub fn expired(&mut self, now: Millis) -> Vec<SessionId> {
         self.note_lost(now);
         let (mut over, mut left) = (Vec::new(), SESSIONS_PIECE);
@@ -254,7 +254,7 @@ impl Expiry {
         over
     }
 
-    /// The last sign of life, or the time before which there may have been one that got lost.
+    /// The last sign of life, or the time before which a sign of life may have been lost.
     fn heard_last(&self, deadline: &Deadline) -> Millis {
         match deadline.witness {
             Some(Witness::Server(at)) => deadline.heard.max(self.remotes[usize::from(at)].since),
@@ -449,7 +449,7 @@ mod tests {
     fn a_server_that_comes_back_on_a_new_way_reports_afresh() {
         let mut expiry = with_server();
         assert_eq!(expiry.expired(Millis(350)), vec![]);
-        // What it heard of while it was lost to us is in no report.
+        // No report names the sessions that it heard while its reports were lost.
         expiry.server_begins(Millis(700), 2, 7);
         expiry.report(Millis(700), 2, 7, Millis(690), &[]);
         assert_eq!(expiry.expired(Millis(900)), vec![]);

@@ -1,7 +1,7 @@
-//! The table of living sessions, sorted by id, in chunks that a frozen copy shares until they are written to: freezing
-//! a hundred thousand sessions copies a thousand pointers.
+//! The table of living sessions, sorted by id, in chunks. A frozen copy shares the chunks until they are written to:
+//! freezing a hundred thousand sessions copies a thousand pointers.
 //!
-//! Part of the replicated state, so it is the same on every server: its content depends on what was done to it alone.
+//! Part of the replicated state, so it is the same on every server: its content depends on the operations on it alone.
 
 use super::{Ephemerals, Session};
 use crate::ids::SessionId;

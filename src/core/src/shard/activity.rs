@@ -20,7 +20,7 @@ struct Round {
     cooling: usize,
 }
 
-/// See the module.
+/// The active, silent and idle connections of a shard, and the reports of them.
 #[derive(Debug)]
 pub(super) struct Activity {
     /// Active since the last report, each once.
@@ -57,8 +57,8 @@ impl Activity {
         }
     }
 
-    /// Sessions that were active since the last tick, and the time up to which that list is complete: the last tick's, because every
-    /// socket has had its turn since.
+    /// Sessions that were active since the last tick, and the time up to which that list is complete. It is the time of
+    /// the last tick, because every socket has been read since.
     pub(super) fn report(&mut self, now: Millis, conns: &mut Conns) -> (Millis, Vec<(SessionId, Millis)>) {
         let mut list = mem::take(&mut self.ended);
         list.reserve(self.active.len());
@@ -97,14 +97,14 @@ impl Activity {
         Some(((from, SLOTS_PIECE), read_upto))
     }
 
-    /// An idle connection owns no buffer. One that still waits for answers is looked at again after the next tick. Looks at
-    /// some of so many; gives how many are left.
+    /// Frees the buffers of idle connections. A connection that still waits for answers is checked again after the next
+    /// tick. Checks some of so many, and returns how many are left.
     fn cool_down(&mut self, conns: &mut Conns, count: usize) -> usize {
         let some = count.min(SLOTS_PIECE);
         for _ in 0..some {
             let Some(id) = self.cooling.pop_front() else { return 0 };
             let Some(conn) = conns.get_mut(id) else { continue };
-            // One that is active again comes back with the next tick.
+            // An active connection comes back with the next tick.
             conn.activity.cooling = !conn.activity.noted && !conn.cool_down();
             if conn.activity.cooling {
                 self.cooling.push_back(id);

@@ -1,7 +1,7 @@
-//! Reads, and syncs, that a connection sent before a write: when that write is about to be applied and they are not all served, because the
-//! turn's work was done before, it waits for them, a turn's worth at a time.
+//! Reads, and syncs, that a connection sent before a write. If they are not all served when the write is about to be
+//! applied, because the turn's work was done before, it waits for them. They are served a turn's worth at a time.
 //!
-//! What they may cost by then is limited, because whatever is behind the write waits as well. Beyond that they are answered
+//! Their cost by then is limited, because all commands behind the write wait as well. Beyond that they are answered
 //! THROTTLEDOP.
 
 use super::Shard;
@@ -12,9 +12,9 @@ use crate::limits::DELAY_COST_MAX;
 /// How the reads before the next transaction delay it.
 #[derive(Debug, Default)]
 pub(super) struct Delay {
-    /// What they have cost meanwhile.
+    /// Cost of these reads meanwhile.
     spent: usize,
-    /// Whose reads they are, when that is enough.
+    /// The connection of these reads, when that is enough.
     too_much: Option<ConnId>,
     /// They are served now.
     is_due: bool,

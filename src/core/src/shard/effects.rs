@@ -18,13 +18,13 @@ use alloc::vec::Vec;
 use corral_wire::OpCode;
 use corral_wire::fourletter::FourLetter;
 
-/// What a shard asks of its driver since [`Shard::take_effects`](super::Shard::take_effects) was called last. Each list is in the order
-/// in which its entries came. The driver carries out all of them, and empties the lists.
+/// Tasks of a shard for its driver since the last [`Shard::take_effects`](super::Shard::take_effects). Each list is in
+/// the order in which its entries came. The driver carries out all of them, and empties the lists.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Connections with bytes to be sent, see [`Shard::unsent`](super::Shard::unsent).
     pub dirty: Vec<ConnId>,
-    /// Connections whose sockets are read again, see [`Shard::is_stalled`](super::Shard::is_stalled).
+    /// Connections with sockets that are read again, see [`Shard::is_stalled`](super::Shard::is_stalled).
     pub resumed: Vec<ConnId>,
     /// Connections that have ended, and why: their sockets are closed. A connection does not stand in a list after this one.
     pub closed: Vec<(ConnId, Close)>,
@@ -73,8 +73,9 @@ impl Effects {
 pub struct Requests {
     /// Commands to be written, in the order in which clients sent them.
     pub proposals: Proposals,
-    /// Connections whose `sync`, or whose read that must be linearizable, waits for the leader. Each is answered by a
-    /// [`ShardMessage::Synced`](super::ShardMessage) or [`ShardMessage::SyncRefused`](super::ShardMessage) behind these proposals.
+    /// Connections with a `sync`, or a linearizable read, that waits for the leader. Each is answered by a
+    /// [`ShardMessage::Synced`](super::ShardMessage) or [`ShardMessage::SyncRefused`](super::ShardMessage) behind these
+    /// proposals.
     pub syncs: Vec<ConnId>,
 }
 

@@ -1,10 +1,10 @@
-//! Flow control of writes: how much a shard proposes before some of what it proposed has come back.
+//! Flow control of writes: how much a shard proposes before some of its proposals have come back.
 //!
-//! Commands are ordered first come, first served, so a write waits for everything that was proposed before it. A connection
-//! may always have writes in flight that cost less than [`FREE_COST_MAX`] together. What goes beyond that is costly: it is
-//! proposed only while the shard's costly writes in flight cost less than [`COSTLY_COST_MAX`]. Otherwise the connection queues
-//! for its turn, and is read no further meanwhile. So the cheap write of another connection has at most that and one command
-//! before it, for each shard, however many clients send costly ones.
+//! Commands are ordered first come, first served, so a write waits for everything that was proposed before it. A
+//! connection may always have writes in flight that cost less than [`FREE_COST_MAX`] together. Writes beyond that are
+//! costly: they are proposed only while the shard's costly writes in flight cost less than [`COSTLY_COST_MAX`].
+//! Otherwise the connection queues for its turn, and is read no further meanwhile. So the cheap write of another
+//! connection has at most that and one command before it, for each shard, however many clients send costly ones.
 
 use super::Shard;
 use crate::command::{CommandKind, WriteOp};
@@ -16,27 +16,27 @@ use alloc::collections::VecDeque;
 use core::mem;
 use corral_wire::OpCode;
 
-/// What the writes of one connection may cost together, in units of [`crate::cost`], before they are costly: some hundreds of
-/// single ones.
+/// Cost of the writes of one connection together, in units of [`crate::cost`], before they are costly: some hundreds of
+/// single writes.
 const FREE_COST_MAX: u64 = 500_000;
 
-/// So many single writes of a connection are not costly, whatever they are.
+/// So many single writes of a connection are not costly, if none has more than [`COSTLY_BYTES`].
 const FREE_SINGLE_MAX: u32 = 32;
 
 /// Below it are the quotas.
 const QUOTAS: &str = "/zookeeper/quota";
 
-/// What the costly writes of a shard that are in flight cost together when no further one is proposed. Half of what one command
-/// may cost.
+/// Cost of the costly writes in flight of a shard at which no further one is proposed. Half of the most that one
+/// command may cost.
 const COSTLY_COST_MAX: u64 = 10_000_000;
 
 /// A write of more bytes may be costly; a multi is not looked at more closely while costly writes have to queue.
 const COSTLY_BYTES: usize = 8 << 10;
 
-/// What a byte costs on its way to the log, in units of [`crate::cost`]: a disk that takes 250 MB a second.
+/// Cost of a byte on its way to the log, in units of [`crate::cost`], for a disk that takes 250 MB a second.
 const LOG_BYTE_COST: u64 = 4;
 
-/// A write of more bytes is costly, whatever it is.
+/// A write of more bytes is always costly.
 const ALWAYS_COSTLY_BYTES: usize = (FREE_COST_MAX / LOG_BYTE_COST) as usize;
 
 /// Connections that are read no further because of the commands in flight.
@@ -142,13 +142,13 @@ impl Shard {
         cost_at_most(kind, at)
     }
 
-    /// Whether a connection that waited for what was in flight may be read on.
+    /// Whether a connection that waited for commands in flight may be read on.
     pub(super) fn may_resume(&self) -> bool {
         self.writes.may_go_on(self.in_flight.cost()) && !self.in_flight.is_full(&self.config.limits)
     }
 
-    /// A command in flight is answered or lost: connections that waited for it are read on, the longest wait first, until
-    /// enough is in flight again or the turn's work is done. [`Shard::walk_on`] does the rest.
+    /// Resumes connections that waited for commands in flight, because one was answered or lost. The longest wait comes
+    /// first, until enough is in flight again or the turn's work is done. [`Shard::walk_on`] does the rest.
     #[inline]
     pub(super) fn resume_held_back(&mut self, now: Millis) {
         if self.may_resume() {
@@ -181,7 +181,7 @@ impl Shard {
     }
 
     fn resume_costly(&mut self, now: Millis) {
-        // Those that are queued again stand behind those that have waited longer.
+        // Connections that are queued again come behind connections that have waited longer.
         let mut queue = mem::take(&mut self.writes.costly);
         while !self.turn.is_over()
             && !self.writes.has_to_queue(self.in_flight.cost())

@@ -1,5 +1,5 @@
-//! How new a state each read must show: the newest state that a client of this server may have seen, and, where reads are
-//! linearizable, the one that the leader names.
+//! How new a state each read must show. It is the newest state that a client of this server may have seen, and, where
+//! reads are linearizable, the state that the leader names.
 //!
 //! A barrier is a sync without a request. Reads that come together share one, and those of a turn travel together, so that they are one
 //! question to the leader. Without linearizable reads no barrier is kept.
@@ -18,24 +18,24 @@ use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 #[derive(Clone, Copy, Debug, Default)]
 struct Barriers {
     asked: u64,
-    /// Answers that came. One that overtakes an older one stands for it, because it tells of a later state.
+    /// Answers received. An answer that overtakes an older one replaces it, because it is of a later state.
     passed: u64,
     /// Up to that one no answer is needed.
     excused: u64,
 }
 
-/// See the module.
+/// The least state that each read must show, and the connections that wait for it.
 pub(super) struct Freshness {
     linearizable: bool,
     /// The newest state that any client of this server may have seen: no read shows an older one.
     floor: Zxid,
-    /// A read that comes while the view is there may be served at once: the floor, or out of reach if reads wait for a
-    /// barrier.
+    /// A read that comes while the view is at this zxid may be served at once. It is the floor, or out of reach if
+    /// reads wait for a barrier.
     gate: Zxid,
     barriers: HashMap<ConnId, Barriers, Xxh3DefaultBuilder>,
-    /// Connections whose sync or barrier is sent at the end of the turn, each once in a row.
+    /// Connections with a sync or barrier to be sent at the end of the turn, each once in a row.
     syncs: Vec<ConnId>,
-    /// Connections whose next read waits until the view has come that far.
+    /// Connections with a next read that waits until the view has reached the zxid.
     behind: BinaryHeap<Reverse<(Zxid, ConnId)>>,
 }
 
@@ -91,7 +91,7 @@ impl Freshness {
         !self.syncs.is_empty()
     }
 
-    /// Connections whose sync or barrier goes to the leader now.
+    /// Takes the connections with a sync or barrier that goes to the leader now.
     pub(super) fn take_syncs(&mut self) -> Vec<ConnId> {
         mem::take(&mut self.syncs)
     }
@@ -103,9 +103,9 @@ impl Freshness {
             && self.barriers.get(&conn.id).is_none_or(|barriers| barrier > barriers.passed.max(barriers.excused))
     }
 
-    /// A command of the connection is about to be applied. Whatever was answered anywhere before the reads in front of
-    /// it were sent lies before it in the log, and is applied: so they need no answer of the leader any more, and must
-    /// not see the state behind it.
+    /// A command of the connection is about to be applied. Writes that were answered before the reads in front of it
+    /// were sent are before it in the log, and are applied. So these reads need no answer of the leader any more, and
+    /// must not see the state behind the command.
     pub(super) fn excuse(&mut self, conn: &Conn) {
         // A sync that is answered may stand in front of them, when the end of a turn kept it.
         let reads = conn.pending.iter().take_while(|pending| pending.ready_at().is_some());

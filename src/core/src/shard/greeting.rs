@@ -19,15 +19,15 @@ use corral_wire::records::ConnectRequest;
 /// Four-letter commands with long answers, for each of which memory is set aside.
 #[derive(Debug, Default)]
 pub(super) struct LongCommands {
-    /// Those asked, whose clients have no text.
+    /// Commands that were asked and not answered.
     unanswered: usize,
     /// Connections that wait until there are fewer.
     waiting: VecDeque<ConnId>,
 }
 
 impl Shard {
-    /// Whether the connection began with a four-letter command, which is all it will ever say: then how many of the
-    /// bytes are done with, all of them or, while the word's argument is not whole, none.
+    /// Whether the connection began with a four-letter command, which is its only request. Returns the number of
+    /// consumed bytes: all of them, or none while the command's argument is incomplete.
     pub(super) fn greeted_with_four_letter(
         &mut self,
         now: Millis,
@@ -163,8 +163,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Answers connections whose attach takes no log entry, because it is known here that it proves nothing. One walk
-    /// over what is in flight, for all of them together.
+    /// Answers connections with an attach that needs no log entry, because it is known here that it proves nothing. One
+    /// walk over the commands in flight serves all of them.
     pub(super) fn refuse(&mut self, now: Millis, mut refused: Vec<ConnId>) {
         refused.sort_unstable();
         // A connection has nothing else in flight before it has a session.
@@ -187,13 +187,13 @@ impl Shard {
         self.close_if_drained(now);
     }
 
-    /// The timeout that a session has whose client asks for this one.
+    /// Returns the timeout of a session for the timeout that its client requests.
     pub(super) fn negotiated(&self, timeout_ms: i32) -> i32 {
         timeout_ms.clamp(self.config.session_timeout_min_ms, self.config.session_timeout_max_ms)
     }
 }
 
-/// Zeros for one that is no password.
+/// Returns the password of a connect request, or zeros if it is missing or has another length.
 pub(super) fn password(request: &ConnectRequest<'_>) -> [u8; 16] {
     request.passwd.and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; 16])
 }
@@ -206,7 +206,7 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// What is said, what is asked, how the connection ends; the bytes come in the given portions.
+    /// Checks the answer, the question and the end of a connection that sends bytes in the given portions.
     fn check(portions: &[&[u8]], said: &str, asked: Option<(FourLetter, i64)>, ended: Option<Close>) {
         let mut shard = shard();
         let id = client(&mut shard);
@@ -263,7 +263,7 @@ mod tests {
         }
         assert_eq!(shard.effects.questions.len(), LONG_COMMANDS_MAX);
         assert!(shard.memory.held() <= half + (1 << 20) && !shard.memory.is_awaited());
-        // One of those asked is gone, and one of those that wait.
+        // One connection with an asked command has ended, and a waiting one too.
         shard.hung_up(ids[0]);
         shard.hung_up(ids[49]);
         shard.tick(Millis(2));

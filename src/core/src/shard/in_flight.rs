@@ -14,7 +14,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What a command counts for until it comes back.
+/// A command that has not come back, and the amounts that it counts for.
 #[derive(Debug)]
 pub(super) struct Proposed {
     pub(super) conn: ConnId,
@@ -28,7 +28,7 @@ pub(super) struct Proposed {
     pub(super) draft: Option<Box<Draft>>,
 }
 
-/// See the module.
+/// The commands of a shard that have not come back.
 #[derive(Default)]
 pub(super) struct InFlight {
     /// Oldest first.

@@ -1,4 +1,5 @@
-//! From bytes to frames, and when a connection must wait: every limit on what one may have under way is applied here.
+//! From bytes to frames, and when a connection must wait: all limits on the requests of one connection under way are
+//! applied here.
 
 use super::memory::Wanting;
 use super::{Served, Shard};
@@ -165,7 +166,7 @@ impl Shard {
             return Ok(());
         }
         if self.turn.is_over() {
-            // One that stands in a queue comes back with that.
+            // A connection in a queue goes on when that queue serves it.
             if !conn.waits.costly && !conn.waits.memory {
                 self.go_on_later(conn);
             }
@@ -227,7 +228,7 @@ impl Shard {
         self.activity.has_round() || self.memory.has_slow_holders()
     }
 
-    /// A piece of the look at all connections, and of that for those who hold memory.
+    /// Checks some of all connections, and looks for some slow holders of memory.
     pub(super) fn look_around(&mut self, now: Millis) {
         if let Some((slots, read_upto)) = self.activity.next_piece(&mut self.conns) {
             self.excuse_those_who_wait(now, slots);
@@ -273,8 +274,8 @@ impl Shard {
         }
     }
 
-    /// Silence is judged up to the last report: what came since may still lie in a socket that has not had its turn,
-    /// when this core stalled.
+    /// Closes overdue connections. Silence is judged up to the last report: later bytes may still lie in a socket that
+    /// was not read yet, when this core stalled.
     pub(super) fn close_overdue(&mut self, now: Millis, read_upto: Millis, (from, count): (usize, usize)) {
         const LINGER_MS: u64 = 5000;
         let sessionless = self.config.sessionless_timeout_ms;

@@ -1,9 +1,9 @@
-//! A server that finds no leader: its clients are sent away, to find a server that has one, and those who ask for it
-//! may read what is here (protocol chapter 27).
+//! A server that finds no leader: it closes connections, so that clients find a server with a leader. Clients that ask
+//! for a read-only session may read the state here (protocol chapter 27).
 //!
-//! For the length of an election everybody waits (`course`). Who may not wait that long goes earlier: a session ends
-//! elsewhere when its client is not heard of there, and a client that hears this server's answers would not notice. A
-//! read-only session is known to nobody but the client: whoever brings the right password for an id has it.
+//! For the length of an election all clients wait (`course`). Connections with a shorter session timeout are closed
+//! earlier. The ensemble ends a session without a sign of life, and a client that receives this server's answers would
+//! not notice. A read-only session is known to the client alone: a client with the right password for an id has it.
 
 use super::greeting::password;
 use super::{Served, Shard};
@@ -18,23 +18,23 @@ use corral_wire::{ErrorCode, OpCode};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 impl Shard {
-    /// No leader has been found for so long that every client is sent away, and only who asks for a read-only session
-    /// gets one, if the configuration allows it. Until [`Shard::resume_proposals`].
+    /// Closes every session's connection, because no leader has been found for too long. Until
+    /// [`Shard::resume_proposals`] only read-only sessions are opened, for clients that ask for one, if the
+    /// configuration allows it.
     pub(super) fn leaderless(&mut self, now: Millis) {
         self.flow.leaderless = true;
         self.end_all(now, Close::NoLeader, |_| true);
     }
 
-    /// What this view shows is not to be trusted: like [`Shard::leaderless`], and nobody is served before
-    /// [`Shard::install`].
+    /// The state of this view is corrupt: as [`Shard::leaderless`], and no client is served before [`Shard::install`].
     pub(super) fn distrust(&mut self, now: Millis) {
         self.flow.distrusted = true;
         self.pause_proposals(now);
         self.leaderless(now);
     }
 
-    /// Who has waited for a leader for two thirds of its session's timeout is sent away: after that time without a word
-    /// its client would have gone by itself. Looks at so many slots from one on.
+    /// Closes connections that have waited for a leader for two thirds of their session timeout. After that time
+    /// without an answer a client closes its connection anyway. Checks `count` slots from `from` on.
     pub(super) fn send_away_in_time(&mut self, now: Millis, (from, count): (usize, usize)) {
         if self.flow.paused && !self.flow.leaderless {
             let waited = now.since(self.flow.paused_since);
@@ -44,12 +44,12 @@ impl Shard {
         }
     }
 
-    /// There is a leader: read-only clients connect again, and get sessions like everybody else.
+    /// Closes read-only connections, because there is a leader: their clients connect again, and get ordinary sessions.
     pub(super) fn end_read_only(&mut self, now: Millis) {
         self.end_all(now, Close::LeaderFound, |conn| conn.session.is_read_only());
     }
 
-    /// Ends the connections that have a session. What they have in flight is answered to nobody.
+    /// Ends the connections that have a session. Their requests in flight get no answer.
     fn end_all(&mut self, now: Millis, why: Close, which: impl Fn(&Conn) -> bool) {
         let ends = |conn: &&Conn| conn.phase == Phase::Live && which(conn);
         let list = self.conns.iter().filter(ends).map(|conn| conn.id).collect();
@@ -64,7 +64,7 @@ impl Shard {
         }
     }
 
-    /// What `isro` is told.
+    /// Returns the answer to `isro`.
     pub(super) const fn isro(&self) -> &'static [u8] {
         match (self.flow.paused, self.flow.leaderless && self.config.read_only && !self.flow.distrusted) {
             (false, _) => b"rw",
@@ -74,7 +74,7 @@ impl Shard {
     }
 
     /// A connect request while there is no leader. A session of the ensemble is not taken over: it may live elsewhere.
-    /// A server that has never had any state serves nobody: it would deny every znode there is.
+    /// A server that has never had any state accepts no client: it would deny every znode there is.
     pub(super) fn connect_leaderless(
         &mut self,
         conn: &mut Conn,
@@ -117,7 +117,8 @@ impl Shard {
         session.0.cast_unsigned() >> 32 == (self.config.server as u64) << 24
     }
 
-    /// Of this start of the server. It guards nothing: such a session owns nothing, and may do what anybody may.
+    /// The password of a read-only session, for this start of the server. It guards nothing: such a session owns
+    /// nothing, and has no rights of its own.
     fn read_only_password(&self, session: SessionId) -> [u8; 16] {
         xxh3_128_with_seed(&session.0.to_be_bytes(), self.config.incarnation).to_be_bytes()
     }

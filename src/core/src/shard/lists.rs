@@ -10,7 +10,7 @@ use crate::limits::LISTS_MAX;
 use crate::view::View;
 use alloc::vec::Vec;
 
-/// See the module.
+/// The connections with a list in pieces, and the changes that these lists have kept.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     /// Connections with a list.

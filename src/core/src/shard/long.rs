@@ -1,6 +1,6 @@
 //! Reads that take more than one turn, of this shard's connections: begun when everything before them is answered, then
-//! one piece at a time. Also what else goes on between the turns: connections whose next requests wait for others'
-//! turns, those that wait for memory, and the watches of those that have ended.
+//! one piece at a time. Other work between the turns is here too. It is of connections that wait for others' turns or
+//! for memory, and of watches of ended connections.
 
 use super::Shard;
 use super::memory::Wanting;
@@ -33,7 +33,7 @@ impl Shard {
     }
 
     /// Whether a read that is put behind others will take more than a turn, as it looks now: then nothing is taken
-    /// behind it. One that has grown until it is served, with writes behind it, is refused.
+    /// behind it. A read that has become long until it is served, with writes behind it, is refused.
     pub(super) fn will_be_long(&self, op: OpCode, record: &[u8]) -> bool {
         let looks_up = match op {
             OpCode::GetChildren | OpCode::GetChildren2 => false,
@@ -61,7 +61,7 @@ impl Shard {
         }
     }
 
-    /// What a read of this connection may look at; takes its output, to be put back.
+    /// Returns the context for a read of this connection. Takes its output, to be put back.
     #[inline(always)]
     pub(super) fn read_context<'s>(&'s mut self, conn: &'s mut Conn) -> (ReadContext<'s>, Vec<u8>) {
         let (unsent, room) = (conn.unsent(), self.memory.room(conn));
@@ -190,7 +190,7 @@ impl Shard {
         }
     }
 
-    /// Answers a read that is over, with what it found or with an error.
+    /// Answers a read that is over, with its result or with an error.
     fn end_long(
         &mut self,
         now: Millis,
@@ -256,7 +256,7 @@ impl Shard {
             || self.may_serve_behind()
     }
 
-    /// One piece of one read, or of what else goes on between the turns.
+    /// Does one piece of one read, or of the other work between the turns.
     pub(super) fn walk_on(&mut self, now: Millis) {
         self.turn.begin();
         self.drop_watches();

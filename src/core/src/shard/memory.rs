@@ -1,13 +1,14 @@
-//! The memory that this shard's connections hold: what they have not taken, what they have not sent whole, what is
-//! being made for them. One sum, one limit.
+//! The memory that this shard's connections hold: unsent replies, incomplete requests, and replies in the making. One
+//! sum, one limit.
 //!
-//! A reply is weighed before it is made. One that does not fit waits, first come first served, and its connection is
-//! read no further; a small one never waits. A share of the limit is reserved for connections that hold little: their replies
-//! do not wait behind the large replies of others, until one of those has waited for `MEMORY_WAIT_MS`. A reply larger than
-//! the limit is made when the others hold no more than half of it. A large request of which a part has come is read on freely while all hold no more than half of the
-//! limit; beyond that it waits in the same queue until there is memory for all of it, which is then set aside: so
-//! requests become whole one after the other, instead of all of them growing until none can. Who holds memory and does
-//! not take it, or does not send the rest, is ended when others have waited too long, so nobody waits for ever.
+//! A reply is weighed before it is made. A reply that does not fit waits, first come first served, and its connection
+//! is read no further. A small reply never waits. A share of the limit is reserved for connections that hold little.
+//! Their replies do not wait behind the large replies of others, until one of those has waited for `MEMORY_WAIT_MS`. A
+//! reply larger than the limit is made when the others hold no more than half of it. A large request of which a part
+//! has come is read on freely while all hold no more than half of the limit. Beyond that it waits in the same queue
+//! until there is memory for all of it, which is then set aside. So requests become whole one after the other, instead
+//! of all of them growing until none can. A connection that holds memory, and does not take its replies or send the
+//! rest, is ended when others have waited too long. So no connection waits for ever.
 
 use crate::conn::{Close, Conn, Conns};
 use crate::ids::{ConnId, Millis};
@@ -44,7 +45,7 @@ struct SlowHolders {
     list: Vec<(u64, ConnId)>,
 }
 
-/// See the module.
+/// The sum of memory that connections hold, and the connections that wait for some.
 #[derive(Debug)]
 pub(super) struct Memory {
     /// The limit.
@@ -198,8 +199,9 @@ impl Memory {
         true
     }
 
-    /// Begins to look for slow holders if connections have waited long enough. They are ended until there is memory for those that
-    /// wait, the longest holder first. So a connection that waits in the midst of a request does not go before those it waits for.
+    /// Begins to look for slow holders if connections have waited long enough. They are ended until there is memory for
+    /// waiting connections, the longest holder first. A connection that waits in the midst of a request does not end
+    /// before slow holders that it waits for.
     pub(super) fn look_for_slow_holders(&mut self, now: Millis) {
         let waited = self.waiting.front().map_or(0, |first| now.since(first.since));
         let ms = now.since(self.looked_at);

@@ -1,4 +1,4 @@
-//! What committed transactions mean for this shard's connections: answers, the reads that waited for them, sessions
+//! Effects of committed transactions on this shard's connections: answers, reads that waited for them, and sessions
 //! that moved or ended.
 
 use super::delays::Delay;
@@ -35,12 +35,12 @@ impl Shard {
     }
 
     /// A committed batch: the only thing that moves the view. Transaction by transaction: events, then the new state,
-    /// then the answers and the reads that waited for it. Those who wrote are sent to before those who only watched: no
-    /// writer waits until thousands have been told.
+    /// then the answers and the reads that waited for it. Writers are sent to before connections that only watched: no
+    /// writer waits until thousands of events are queued.
     ///
-    /// Applies it from one of its transactions on, until the turn's work is done; gives the next transaction,
-    /// which is the same one when not all of what goes before it is done, such as its events. Until all are applied no
-    /// other batch may come, and nothing that goes by the batch's last zxid.
+    /// Applies it from one of its transactions on, until the turn's work is done. Returns the next transaction, which
+    /// is the same one while its events, for example, are not all done. Until all are applied no other batch may come,
+    /// and nothing that depends on the batch's last zxid.
     pub(super) fn apply_some(&mut self, now: Millis, batch: &AppliedBatch, from: usize) -> usize {
         self.turn.begin();
         let mut next = batch.txns.len();
@@ -106,7 +106,7 @@ impl Shard {
         next
     }
 
-    /// Whether the transaction is no command that comes back, but the end of what one began.
+    /// Whether the transaction is the end of an operation that an earlier command began.
     fn ends_underway(&mut self, now: Millis, conn: ConnId, txn: &AppliedTxn) -> bool {
         let Outcome::Later(outcome) = &txn.outcome else { return false };
         self.in_flight.end_underway(conn, outcome, &mut self.effects.audited);
@@ -161,7 +161,7 @@ impl Shard {
         }
     }
 
-    /// What was under way has come to its end, in another transaction than the one that ordered it.
+    /// Answers an operation under way, which has ended in a later transaction than its own.
     pub(super) fn answer_later(&mut self, now: Millis, id: ConnId, zxid: Zxid, outcome: &Outcome) {
         let Some(mut conn) = self.conns.take(id) else { return };
         let Some(Pending::Underway { xid, op, at }) = conn.pending.front().filter(|_| !conn.is_closing()) else {
@@ -216,9 +216,9 @@ impl Shard {
         }
     }
 
-    /// Serves what waited for the requests before it, up to the next one that still waits itself. A client that has
-    /// enough to read gets the rest later, unless writes are behind it: a read must not see what comes after it. When
-    /// the turn's work is done the rest is served in the next ones; before the write that is behind it, see `delays`.
+    /// Serves requests that waited for the requests before them, as far as none waits for its own reason. A client with
+    /// enough to read gets the rest later, unless writes are behind it: a read must not see a later write. When the
+    /// turn's work is done the rest is served in the next ones, before a write behind it: see `delays`.
     pub(super) fn catch_up(&mut self, now: Millis, conn: &mut Conn) -> Served {
         while let Some(floor) = conn.pending.front().and_then(Pending::ready_at)
             && (conn.pending.proposed() > 0 || conn.unsent() < self.config.limits.reply_buffer_bytes_soft_max)
@@ -272,7 +272,7 @@ impl Shard {
         self.freshness.may_serve(self.view.zxid())
     }
 
-    /// The view has moved: serves those whose reads waited for that, until the turn's work is done. Then
+    /// Serves connections with reads that waited for the view to move, until the turn's work is done. Then
     /// [`Shard::walk_on`] goes on: a later state serves as well.
     pub(super) fn serve_those_behind(&mut self, now: Millis) {
         while !self.turn.is_over()
@@ -306,7 +306,7 @@ impl Shard {
         }
     }
 
-    /// Ends a connection whose session went elsewhere: what is queued for it may still leave.
+    /// Ends a connection, and removes it from its session. Bytes queued for it may still be sent.
     pub(super) fn end_now(&mut self, now: Millis, conn: Box<Conn>, why: Close) {
         self.unbind(&conn);
         self.settle(now, conn, Err(why));

@@ -1,8 +1,8 @@
-//! Where a shard's proposals go: on, nowhere for now, or, when a leader is gone, nobody knows.
+//! Flow of a shard's proposals: they go on, they wait, or, after the loss of a leader, their outcome is unknown.
 //!
-//! A shard of a server that is alone never hears of any of this. In an ensemble the consensus actor says when proposals
-//! must wait (they stay here, never sent, within the limits on what is in flight), and when those that were sent and
-//! did not come back have no known outcome: then the connections that wait for them end, and only those. No later write
+//! A shard of a standalone server needs none of this. In an ensemble the consensus actor reports when proposals must
+//! wait. They stay here, never sent, within the limits on commands in flight. It also reports when sent proposals that
+//! did not come back have no known outcome. Then the connections that wait for them end, and only these. No later write
 //! of such a connection is ever ordered, so that of its writes a prefix is.
 
 use super::sessions::Sessions;
@@ -25,7 +25,7 @@ pub(super) struct ProposalFlow {
     pub(super) paused_since: Millis,
     /// No leader is found: see `leaderless`.
     pub(super) leaderless: bool,
-    /// The view is not to be trusted: nobody is served, not even who asks for a read-only session.
+    /// The view is corrupt: no client is served, not even with a read-only session.
     pub(super) distrusted: bool,
 }
 
@@ -45,8 +45,8 @@ impl Shard {
         }
     }
 
-    /// Of the commands that were taken and have not come back nobody knows what becomes. Their connections end; all
-    /// others stay, with their commands that were not taken yet. `unsent_too`: those end as well, because no leader is
+    /// Ends the connections of commands that were taken and have not come back: their outcome is unknown. All others
+    /// stay, with their commands that were not taken yet. With `unsent_too` these end as well, because no leader is
     /// found.
     pub(super) fn uncertain(&mut self, now: Millis, generation: u32, unsent_too: bool) {
         let ended = self.in_flight.lose(generation, unsent_too, &mut self.effects.audited);
@@ -71,7 +71,7 @@ impl Shard {
                 self.end(&conn, Close::Replaced);
             }
         }
-        // The watches that are left are listed by the hashes of the old view, and nobody has any.
+        // The remaining watches are listed by the hashes of the old view, and no connection has any.
         mem::take(&mut self.dropping).into_iter().for_each(|id| self.conns.free(id));
         let watches = mem::replace(&mut self.watches, WatchTable::of(&self.config.limits));
         self.effects.garbage.push(Garbage::Watches(Box::new(watches)));

@@ -125,7 +125,7 @@ impl Shard {
         matches!(op.kind(), OpKind::Write) || (self.config.keeper_extensions && op.is_keeper_write())
     }
 
-    /// What the frame counts for among the large requests.
+    /// Returns the bytes that the frame counts for among the large requests.
     fn large(&self, frame: &[u8]) -> Result<usize, Close> {
         let limits = &self.config.limits;
         if limits.large_request_bytes == 0 || frame.len() <= limits.large_request_bytes {
@@ -283,7 +283,7 @@ impl Shard {
                 Ok(())
             }
             Some(OpCode::Ping) => {
-                // Whatever xid it came with: ZooKeeper answers every ping with this one.
+                // Its own xid does not count: ZooKeeper answers every ping with this one.
                 reply::done(conn.output.buffer(&mut self.buffers), XID_PING, zxid);
                 Ok(())
             }
@@ -378,8 +378,8 @@ impl Shard {
         }
     }
 
-    /// Whether a request is refused because it waited too long, because its client has more to read than it may, or
-    /// because it goes before a write that has waited long enough.
+    /// Whether a request is refused: it waited too long, its client has too much to read, or a write behind it has
+    /// waited long enough.
     fn is_throttled(&self, now: Millis, conn: &Conn, op: OpCode, at: Micros) -> bool {
         let limits = &self.config.limits;
         let late = limits.throttled_op_wait_ms > 0 && now.since(at.millis()) > limits.throttled_op_wait_ms;

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
-/// See the module.
+/// The SASL exchange of each connection that has begun one.
 #[derive(Default)]
 pub(super) struct SaslExchanges {
     /// The nonce that each connection was sent; empty after its exchange.

@@ -1,4 +1,4 @@
-//! The sessions whose connections are here, and their ephemerals.
+//! The sessions with a connection on this shard, and their ephemerals.
 
 use crate::change::Change;
 use crate::conn::Conn;
@@ -10,7 +10,7 @@ use crate::znode::Owner;
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
-/// See the module.
+/// The sessions with a connection on this shard, and the number of all sessions.
 pub(crate) struct Sessions {
     here: HashMap<SessionId, ConnId, Xxh3DefaultBuilder>,
     /// Of the sessions that have any.

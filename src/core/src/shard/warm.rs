@@ -1,8 +1,9 @@
-//! Looking ahead in what a connection sent at once: the znodes of all its reads are touched before the first is served.
+//! Looking ahead in requests that a connection sent at once: the znodes of all its reads are touched before the first
+//! is served.
 //!
-//! On the shard's core. In a tree beyond the caches a look-up is a chain of cache misses, and one request after the other
-//! waits for each link. Touched side by side, the misses of many chains overlap. Serves nothing and decides nothing:
-//! whatever it touches is looked up again.
+//! On the shard's core. In a tree beyond the caches a look-up is a chain of cache misses, and one request after the
+//! other waits for each link. Touched side by side, the misses of many chains overlap. Serves nothing and decides
+//! nothing: every touched znode is looked up again.
 
 use super::Shard;
 use crate::view::Warming;
@@ -13,13 +14,13 @@ use corral_wire::{OpCode, Reader};
 /// Bytes of the shortest request that names a path: header, length of the path, one byte.
 const REQUEST_BYTES_MIN: usize = 4 + 8 + 4 + 1;
 
-/// Bytes that are looked at in one go: a connection that was not read on may have megabytes of requests without a path, and is
-/// worked on for a turn at a time.
+/// Bytes that are looked at in one go. A connection that was not read on may have megabytes of requests without a path,
+/// and is served for a turn at a time.
 const LOOK_BYTES_MAX: usize = 64 << 10;
 
 impl Shard {
-    /// Touches what the next requests in `bytes` will read. Gives the bytes it has looked at, at least one, after which
-    /// it is to be called again.
+    /// Touches the znodes that the next requests in `bytes` will read. Gives the bytes it has looked at, at least one,
+    /// after which it is to be called again.
     pub(super) fn look_ahead(&self, bytes: &[u8]) -> usize {
         if bytes.len() < 2 * REQUEST_BYTES_MIN || !self.view.is_large() {
             return bytes.len().max(1);

@@ -1,8 +1,8 @@
 //! Watch events: which of this shard's connections hear of a change, and in which order (protocol chapter 14.3).
 //!
-//! The events of a transaction are queued before any of its changes reaches the view, so before anybody can read the
-//! new state. Where they are more than a turn's work, the turn ends between two of them, and the view stays as it was
-//! until all are told. Meanwhile a connection that was told is not served, and nobody sets a watch: it would miss the
+//! The events of a transaction are queued before any of its changes reaches the view, so before a client can read the
+//! new state. Where they are more than a turn's work, the turn ends between two of them. The view does not change until
+//! all are queued. Meanwhile a connection with such an event is not served. No watch is set, because it would miss the
 //! change. Plain reads of the others go on; they show the state before the transaction.
 
 use super::Shard;
@@ -57,14 +57,14 @@ impl WatchEvents {
     }
 }
 
-/// A transaction whose events are told over several turns.
+/// A transaction with events that are queued over several turns.
 #[derive(Debug)]
 struct Telling {
     at: Point,
     earlier: Earlier,
     /// The state that every client may have seen already: older ones are not shown meanwhile either.
     seen: Zxid,
-    /// Connections whose long setWatches goes on afterwards.
+    /// Connections with a long setWatches that goes on afterwards.
     paused: Vec<ConnId>,
 }
 
@@ -92,7 +92,7 @@ impl Point {
     }
 }
 
-/// What the earlier changes of a transaction make of the ACLs: they have not reached the view.
+/// The ACLs after the earlier changes of a transaction, which have not reached the view.
 #[derive(Debug, Default)]
 struct Earlier {
     upto: usize,
@@ -157,8 +157,8 @@ impl Shard {
         self.freshness.observe(zxid);
     }
 
-    /// Whether a request that comes, or waited, may be served although the events of a transaction are being told: one
-    /// that sets no watch, of a connection that was not told.
+    /// Whether a request may be served although the events of a transaction are being told. It must set no watch, and
+    /// its connection must not have been told.
     #[cold]
     pub(super) fn may_see_before(&self, conn: &Conn, frame: &[u8]) -> bool {
         let Some(telling) = &self.events.telling else { return false };
@@ -171,8 +171,8 @@ impl Shard {
             && !matches!(conn.pending.front(), Some(Pending::Queued { frame, .. }) if self.may_see_before(conn, frame))
     }
 
-    /// Whether a read under way sets watches, or may end, and waits until the events of a transaction are told: its reply
-    /// is of a state that lies before them all, or behind. It goes on then.
+    /// Whether a read under way sets watches, or may end, and waits until the events of a transaction are told. Its
+    /// reply shows a state before all of them, or behind. It goes on then.
     pub(super) fn pauses(&mut self, conn: &Conn) -> bool {
         let Some(telling) = &mut self.events.telling else { return false };
         let first = conn.pending.front();
@@ -184,7 +184,7 @@ impl Shard {
         waits
     }
 
-    /// Tells some of those who watch what changes; gives what comes next.
+    /// Queues the events of a change for some of its watchers. Returns the next point.
     fn notify(&mut self, now: Millis, txn: &AppliedTxn, point: Point, earlier: &mut Earlier) -> Point {
         let change = &txn.changes[point.change];
         let at = change.at();

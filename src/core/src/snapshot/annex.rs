@@ -1,8 +1,8 @@
-//! What is too long for one archive of the meta section: ACL lists, paths of ephemerals and of reapable znodes.
+//! Lists that are too long for one archive of the meta section: ACL lists, paths of ephemerals and of reapable znodes.
 //!
-//! Archives address themselves with 32 bits. When a meta section would come near that, these lists lie in annexes:
-//! archives of their own, in front of the meta section's and within its bytes. So there is no state of which no
-//! snapshot can be written. Ordinary snapshots have none.
+//! Archives address themselves with 32 bits. When a meta section would come near that, these lists are in annexes.
+//! These are archives of their own, in front of the meta section's and within its bytes. So a snapshot can be written
+//! of every state. Ordinary snapshots have none.
 
 use super::format::{Annex, ArchivedAnnex, Ephemerals, FORMAT_WITH_ANNEXES, Meta};
 use super::{SECTION_ALIGN, SECTION_BYTES_MAX, SnapshotFault, SnapshotSession};

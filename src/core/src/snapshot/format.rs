@@ -1,8 +1,8 @@
-//! The archived form of a snapshot: what lies where, and how small it is made.
+//! The archived form of a snapshot: its layout, and how small it is made.
 //!
-//! A znode that was created and never touched again takes 48 bytes plus path, data and 5.3 bytes of hash slot: the
-//! parts of a Stat that differ from such a znode live in side records that are absent otherwise. A change of anything
-//! here is a change of [`FORMAT`].
+//! A znode that was created and never touched again takes 48 bytes plus path, data and 5.3 bytes of hash slot. Parts of
+//! a Stat that differ from such a znode are in side records, which are absent otherwise. A change of anything here is a
+//! change of [`FORMAT`].
 
 use crate::command::Origin;
 use crate::ids::{SessionId, Zxid};
@@ -23,7 +23,7 @@ pub(crate) const FORMAT: u32 = 3;
 /// That of a meta section with annexes.
 pub(crate) const FORMAT_WITH_ANNEXES: u32 = 4;
 
-/// The ACL index of a znode open to everybody; list `i` of the meta section has index `i + 1`.
+/// The ACL index of an open znode; list `i` of the meta section has index `i + 1`.
 pub(crate) const ACL_OPEN: u32 = 0;
 
 /// One znode.
@@ -45,7 +45,7 @@ pub(crate) struct Node<'a> {
     pub(crate) rare: Option<Rare>,
 }
 
-/// Of a znode whose data was set after its creation.
+/// Side record of a znode with data that was set after its creation.
 #[derive(Archive, Serialize)]
 pub(crate) struct Written {
     pub(crate) mzxid: u64,
@@ -135,9 +135,10 @@ impl ArchivedNode<'_> {
     }
 }
 
-/// How a section's hash slots are read. A slot holds a znode's index plus one in its low `index_bits` bits and above
-/// them a tag, bits of the path hash from 32 up; 0 is a free slot. A path's first slot is the low half of its hash,
-/// scaled to the number of slots; others follow linearly and wrap, at most `probe_max` of them, which is [`PROBES_MAX`] or less.
+/// How a section's hash slots are read. A slot holds a znode's index plus one in its low `index_bits` bits. Above them
+/// it holds a tag, bits of the path hash from 32 up. 0 is a free slot. A path's first slot is the low half of its hash,
+/// scaled to the number of slots. Others follow linearly and wrap, at most `probe_max` of them, which is [`PROBES_MAX`]
+/// or less.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug)]
 pub(crate) struct Probing {
     pub(crate) index_bits: u32,
@@ -198,7 +199,7 @@ pub(crate) fn section_root(bytes: &[u8]) -> Result<&ArchivedSection<'static>, ra
     rkyv::access(bytes)
 }
 
-/// What a meta section holds. Lists are few, and sessions are copied out once, at start.
+/// The content of a meta section. Lists are few, and sessions are copied out once, at start.
 #[derive(Archive, Serialize)]
 pub(crate) struct Meta {
     pub(crate) format: u32,

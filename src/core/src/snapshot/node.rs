@@ -66,7 +66,7 @@ impl<'a> SnapshotNode<'a> {
         self.record.acl.to_native() == ACL_OPEN
     }
 
-    /// The ACL; `None` is open to everybody. An index the snapshot does not know gives a list that lets nobody in.
+    /// The ACL; `None` if the znode is open. An index the snapshot does not know gives a list that grants nothing.
     #[inline]
     pub fn acl_list(&self) -> Option<&'a AclList> {
         if self.is_open() { None } else { Some(self.snapshot.acl(self.record.acl.to_native())) }

@@ -32,24 +32,22 @@ use rkyv::util::AlignedVec;
 /// Bytes that hold a snapshot, such as a read-only mapping of its file.
 ///
 /// # Safety
-/// For as long as the value lives, `as_ref` must give the same slice each time and its bytes must not change. A file
-/// behind a mapping must therefore be written by nobody, which its holder has to see to (snapshots are never
-/// rewritten).
+/// For as long as the value lives, `as_ref` must give the same slice each time and its bytes must not change. The
+/// holder of a mapping must therefore ensure that no process writes to the file (snapshots are never rewritten).
 pub unsafe trait SnapshotBytes: AsRef<[u8]> + Send + Sync {
-    /// The checksums of the sections, where the bytes can change under us all the same: somebody may write into a
-    /// mapped file.
-    /// `None` where nobody can.
+    /// Returns the checksums of the sections, if the bytes can change all the same: a process may write into a mapped
+    /// file. `None` if no process can.
     fn checksums(&self) -> Option<&dyn SectionChecksums> {
         None
     }
 }
 
-/// Compares sections with what was written.
+/// Compares sections with their bytes at the time of writing.
 pub trait SectionChecksums {
     /// Whether these bytes are those of the section, counted from 0. Reads all of them.
     ///
     /// # Errors
-    /// What is damaged, and where: the first part of a sentence.
+    /// The damage and its place, as the first part of a sentence.
     fn verify(&self, section: usize, bytes: &[u8]) -> Result<(), String>;
 }
 
@@ -100,9 +98,8 @@ pub struct CheckedSection {
     nodes: NonNull<[Record]>,
     /// Of its znodes; 0 of a copy that is only merged.
     digest: u64,
-    /// What the digest has for znodes with [`LENT_BYTES_MIN`] of data and more: their places in `nodes`, in order, and
-    /// their CRCs. Without it, a session's end would read all data of its ephemerals. None in a copy that is only
-    /// merged.
+    /// CRCs of the digest for znodes with [`LENT_BYTES_MIN`] of data and more, each with its place in `nodes`, in
+    /// order. Without them, a session's end would read all data of its ephemerals. None in a copy that is only merged.
     large: Arc<[(u32, u32)]>,
 }
 
@@ -112,7 +109,7 @@ unsafe impl Send for CheckedSection {}
 unsafe impl Sync for CheckedSection {}
 
 impl CheckedSection {
-    /// Checks one section: that it is an archive all of whose references stay inside it and whose text is UTF-8.
+    /// Checks one section: that it is an archive, that all references stay inside it, and that its text is UTF-8.
     ///
     /// # Errors
     /// When the layout names no such section, or its bytes are not one.
@@ -174,8 +171,8 @@ impl CheckedSection {
         Some(self.large[place].1)
     }
 
-    /// This section for a copy into the next snapshot. Where its bytes may have changed since it was checked, they are
-    /// copied to memory of our own first, and then compared with their checksum: what was compared is what is read.
+    /// This section for a copy into the next snapshot. Where its bytes may have changed since the check, they are
+    /// copied to the heap first, and the copy is compared with its checksum. So exactly the compared bytes are read.
     ///
     /// # Errors
     /// [`SnapshotFault::Damaged`].
@@ -206,8 +203,8 @@ impl CheckedSection {
         self.probe(hash, |node| *self.inside(&*node.path) == *path)
     }
 
-    /// Where a reference of a record leads. The archive was checked when it was loaded, but somebody may have written
-    /// into the file since: a reference that leads out of the section now must not be followed.
+    /// Returns the target of a reference of a record. The archive was checked when it was loaded, but a process may
+    /// have written into the file since. A reference that leads out of the section now must not be followed.
     ///
     /// # Panics
     /// When it does. The process ends then, and the next start checks everything.
@@ -228,7 +225,7 @@ impl CheckedSection {
         Data::lent(Arc::<dyn SnapshotBytes>::clone(&self.bytes), from..from + part.len())
     }
 
-    /// The first record whose slot's tag fits the hash. The record itself is not looked at.
+    /// Returns the first record with a slot tag that fits the hash. The record itself is not read.
     #[inline]
     pub(crate) fn likely(&self, hash: u64) -> Option<&Record> {
         self.probe(hash, |_| true)
@@ -268,7 +265,7 @@ pub struct Lender {
 }
 
 impl Lender {
-    /// Whether anybody has data of it.
+    /// Whether data of it may still be in use.
     pub fn is_needed(&self) -> bool {
         self.bytes.strong_count() > 0
     }
@@ -293,7 +290,7 @@ fn verify(
     Ok(())
 }
 
-/// Proof that the meta section's bytes are a valid archive, and what of it is kept at hand.
+/// Proof that the meta section's bytes are a valid archive, with pointers to its parts.
 pub struct CheckedMeta {
     bytes: Arc<dyn SnapshotBytes>,
     root: NonNull<ArchivedMeta>,
@@ -351,7 +348,7 @@ impl CheckedMeta {
         })
     }
 
-    /// What the writer of the snapshot added for its own use.
+    /// Bytes that the writer of the snapshot added for its own use.
     pub fn extra(&self) -> &[u8] {
         &self.root().extra
     }
@@ -399,8 +396,8 @@ impl Snapshot {
     /// A snapshot of sections already checked, given in order.
     ///
     /// # Errors
-    /// When they are not all the sections, in order, of the same bytes as the meta section, or their digest is not the
-    /// one that was stored.
+    /// When they are not all the sections, in order, of the same bytes as the meta section. Also when their digest
+    /// differs from the stored digest.
     pub fn assemble(meta: CheckedMeta, sections: Vec<CheckedSection>) -> Result<Self, SnapshotFault> {
         let bits = meta.root().section_bits.to_native();
         if bits > SECTION_BITS_MAX || sections.len() != 1 << bits {
@@ -426,7 +423,7 @@ impl Snapshot {
         verify(&*self.meta.bytes, &self.places(), &mut |_| {})
     }
 
-    /// What may be lent of this snapshot.
+    /// Returns the means to lend data of this snapshot.
     pub fn lender(&self) -> Lender {
         Lender { bytes: Arc::downgrade(&self.meta.bytes), sections: self.places() }
     }
@@ -486,7 +483,7 @@ impl Snapshot {
         self.digest
     }
 
-    /// What the writer of the snapshot added for its own use.
+    /// Bytes that the writer of the snapshot added for its own use.
     pub fn extra(&self) -> &[u8] {
         self.meta.extra()
     }
@@ -497,7 +494,7 @@ impl Snapshot {
         section.find(path, hash).map(|record| SnapshotNode { record, section, snapshot: self })
     }
 
-    /// A znode whose path may have this hash; it is not looked at.
+    /// Returns a znode with a path that may have this hash. The record is not read.
     #[inline]
     pub(crate) fn likely_node(&self, hash: u64) -> Option<SnapshotNode<'_>> {
         let section = &self.sections[section_of(hash, self.bits)];
@@ -508,7 +505,7 @@ impl Snapshot {
         &self.sections[index]
     }
 
-    /// The ACL list of an index above that of open znodes. One that is out of range gives a list that lets nobody in.
+    /// The ACL list of an index above that of open znodes. An index out of range gives a list that grants nothing.
     #[inline]
     pub(crate) fn acl(&self, index: u32) -> &Arc<AclList> {
         (index as usize).checked_sub(1).and_then(|at| self.meta.acls.get(at)).unwrap_or(&self.meta.nobody)

@@ -84,8 +84,8 @@ impl<'a> SnapshotMerger<'a> {
     /// The bytes of the next section, to be placed at a multiple of [`SECTION_ALIGN`]; `None` after the last.
     ///
     /// # Errors
-    /// When a section grows too large, or what is below does not match its checksum or contradicts itself. The merge
-    /// cannot go on then.
+    /// When a section grows too large, or the snapshot below does not match its checksums or contradicts itself. The
+    /// merge cannot go on then.
     pub fn next_section(&mut self) -> Result<Option<AlignedVec>, SnapshotFault> {
         if self.next == 1 << self.bits {
             return Ok(None);
@@ -259,7 +259,7 @@ pub fn merge_in_memory(
     run(SnapshotMerger::new(below, delta, bits), zxid, sessions, extra)
 }
 
-/// The tree of a new data directory, all of whose zxids and times are 0 (protocol chapter 10).
+/// The tree of a new data directory, with all zxids and times 0 (protocol chapter 10).
 pub fn initial_snapshot(seed: u64) -> Snapshot {
     let hasher = PathHasher::new(seed);
     let mut tree = TreeBuilder::new(seed);
@@ -389,7 +389,7 @@ impl<'f> Source<'f> {
     }
 }
 
-/// The distinct ACL lists of a snapshot being written. Lists of the snapshot below that nobody uses any more drop out.
+/// The distinct ACL lists of a snapshot being written. Unused lists of the snapshot below drop out.
 #[derive(Default)]
 struct AclTable {
     lists: Vec<Arc<Vec<AclEntry>>>,

@@ -1,19 +1,19 @@
 //! Lists of children that consist of marks for the most part are made anew.
 //!
-//! A deleted child leaves a mark above the name in the layer below, until the next snapshot. Each reading of the list passes
-//! over all marks: a queue from which a million entries were taken would be as slow to read as one that holds them. So a
-//! znode that has few children compared with the marks gets a complete list in the live delta, and the layers below do not
-//! count any more. That costs one reading of the list, some 15 ns an entry, after at least three quarters of its entries were
-//! deleted. The children that a reader sees are the same, and each view does it by itself.
+//! A deleted child leaves a mark above the name in the layer below, until the next snapshot. Each reading of the list
+//! passes over all marks. A queue from which a million entries were taken would be as slow to read as with these
+//! entries. So a znode with few children compared with the marks gets a complete list in the live delta. The layers
+//! below do not count any more. That costs one reading of the list, some 15 ns an entry, after at least three quarters
+//! of its entries were deleted. The children that a reader sees are the same, and each view does it by itself.
 //!
-//! One transaction may change the lists of thousands of znodes, and must not find all of them in need of that. So a list that is
-//! half as long as it may be waits to be made anew ahead of need. Each change of a child allows for some entries of such a list, which
-//! is more than a list grows by until it is as long as it may be.
+//! One transaction may change the lists of thousands of znodes, and must not find all of them in need of that. So a
+//! list that is half as long as it may be waits to be made anew ahead of need. Each change of a child allows for some
+//! entries of such a list. These are more than a list grows by until it has its full length.
 //!
-//! Reading a list of millions of entries takes longer than anybody should wait. So a long list is copied ahead of need, some entries
-//! at each step of its changes: as many as are needed for the copy to be complete when the list has to be made anew. What
-//! changes in the copied part changes in the copy as well. Where the layers below are replaced meanwhile, the children
-//! that a reader sees stay the same, and so the copy holds.
+//! Reading a list of millions of entries takes too long for one turn. So a long list is copied ahead of need, some
+//! entries at each step of its changes. Their number makes the copy complete when the list has to be made anew. Changes
+//! in the copied part are made in the copy as well. Where the layers below are replaced meanwhile, the children that a
+//! reader sees stay the same, and so the copy holds.
 
 use super::View;
 use super::pieces::ListPosition;
@@ -34,7 +34,7 @@ const TIMES: u64 = 4;
 const LONGER: u64 = if cfg!(test) { 8 } else { 4096 };
 const LONGER_BYTES: u64 = if cfg!(test) { 160 } else { 256 << 10 };
 
-/// A list of fewer entries is made anew at once: 10 ms of those that no cache holds.
+/// A list of fewer entries is made anew at once: 10 ms if no cache holds the entries.
 const LONG: u64 = if cfg!(test) { 400 } else { 256 << 10 };
 
 /// Bytes of names that count for an entry.
@@ -42,26 +42,27 @@ const ENTRY_BYTES: u64 = 64;
 /// A long list is copied from when it has so many times the children and names, or fewer.
 const COPIED_FROM: u64 = 16;
 
-/// By so much is what a list may be divided for the list to be made anew ahead of need, and what it may have multiplied.
+/// A list is made anew ahead of need when it exceeds its allowed length divided by this factor. The children that it
+/// may then have are multiplied by the factor.
 const AHEAD: u64 = 2;
-/// After so many changes of children lists are made anew ahead of need ...
+/// After so many changes of children lists are made anew ahead of need.
 const EVERY: u32 = if cfg!(test) { 4 } else { 256 };
-/// ... of so many entries for each of these changes, and of what changes before have left, up to so many: 10 ms of those that no
-/// cache holds.
+/// Entries of lists made anew for each of these changes. Unused entries of earlier changes are added, up to
+/// [`SAVED_MAX`]: 10 ms if no cache holds them.
 const PER_CHANGE: u64 = 8;
 const SAVED_MAX: u64 = LONG;
 /// Lists that wait for that; of more, the longest do not.
 const WAITING_MAX: usize = 4096;
 
-/// What a view does to lists of children ahead of need.
+/// The lists of children that a view makes anew ahead of need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compactions {
     /// Changes of children.
     changes: u32,
     /// Entries that they allow for still.
     saved: u64,
-    /// Lists to be made anew, the shortest first: those grow to what they may be with the fewest changes. By size class, hash and
-    /// path.
+    /// Lists to be made anew, the shortest first: they reach their full length with the fewest changes. By size class,
+    /// hash and path.
     waiting: BTreeSet<(u64, u64, Text)>,
     /// Copies of long lists that are under way.
     pub(super) copies: ListCopies,
@@ -140,7 +141,7 @@ impl ListCopies {
     }
 }
 
-/// When a list of children is made anew, and what it costs in entries.
+/// The time at which a list of children is made anew, and its cost in entries.
 enum Need {
     Now,
     Soon(u64),
@@ -148,10 +149,10 @@ enum Need {
     InSteps(u64, u64),
 }
 
-/// Marks of deleted children, and bytes of their names, that any view keeps at most below a znode of this Stat, if
-/// it has few children.
+/// The most marks of deleted children, and bytes of their names, that any view keeps below a znode of this Stat with
+/// few children.
 pub(crate) fn marks_at_most(stat: &NodeStat) -> (u64, u64) {
-    // What may change before the list is looked at again: in each of two layers.
+    // Most changes before the list is checked again, in each of two layers.
     const STEP: u64 = 2 * (TIMES + 1) * MARKS_STEP;
     const STEP_BYTES: u64 = 2 * (TIMES + 1) * MARKS_STEP_BYTES;
     let marks = (TIMES - 1) * u64::from(stat.num_children) + LONGER + STEP;
@@ -229,11 +230,11 @@ impl View {
         }
     }
 
-    /// Looks at some more entries of a list of this size, of which at least `steps` further steps of changes come before it has to
+    /// Copies some more entries of a list of this size. At least `steps` further steps of changes come before it has to
     /// be made anew.
     pub(super) fn copy_some(&mut self, path: &str, hash: u64, size: u64, steps: u64) {
         let copy = self.compactions.copies.take(path, hash).unwrap_or_else(|| PartialCopy::new(path));
-        // After a new snapshot what was looked at says little about what is left.
+        // After a new snapshot the number of copied entries says little about the number left.
         let left = size.saturating_sub(copy.looked).max(size / 4);
         self.copy_on(hash, copy, u32::try_from(left.div_ceil(steps)).unwrap_or(u32::MAX));
     }

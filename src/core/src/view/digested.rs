@@ -1,7 +1,7 @@
 //! ZooKeeper's digest of the tree, kept with each change of the state machine's view: see [`crate::digest`].
 //!
-//! The live delta holds the CRC of each of its znodes, so that a change hashes the new state alone, and a child's
-//! creation only what differs between two Stats of its parent. On the core of the state machine.
+//! The live delta holds the CRC of each of its znodes. So a change hashes the new state alone, and a child's creation
+//! only the difference between two Stats of its parent. On the core of the state machine.
 
 use super::View;
 use crate::delta::{Delta, Entry};
@@ -18,9 +18,9 @@ impl View {
         self.counts(path).then(|| digest::crc_of(path, node.data.as_deref(), &node.stat))
     }
 
-    /// The CRC of a znode that was changed without a word to its watchers. Where its data are those of before, byte by
-    /// byte in the same place, they are not read again: they may be lent from a snapshot whose file is damaged by now,
-    /// and then the CRC that is kept finds that out when the next snapshot is written.
+    /// The CRC of a znode that was changed without an event. Where its data are at the same place as before, they are
+    /// not read again. They may be lent from a snapshot with a file that is damaged by now. The kept CRC then shows the
+    /// damage when the next snapshot is written.
     pub(super) fn crc_of_quiet(&self, path: &str, hash: u64, node: &Znode) -> Option<u32> {
         let place = |data: Option<&[u8]>| data.map(|data| (data.as_ptr(), data.len()));
         let kept = self.get_hashed(path, hash).filter(|old| place(old.data()) == place(node.data.as_deref()));

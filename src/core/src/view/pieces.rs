@@ -1,7 +1,7 @@
 //! A znode's list of children in pieces: how large it is in all layers, and the names behind one of them.
 //!
-//! A piece is cut by the marks and names it looks at, not by the names it gives: a list whose children were all deleted
-//! since the last snapshot is as long to read as before. Between two pieces the view may move and the snapshot be
+//! A piece is cut by the marks and names it looks at, not by the names it gives. If all children were deleted since the
+//! last snapshot, a list takes as long to read as before. Between two pieces the view may move and the snapshot be
 //! replaced; the place is a name. On the core of its view.
 
 use super::{Children, Entry, View, overlay, present_kids};
@@ -13,7 +13,7 @@ use alloc::string::String;
 /// Bytes of a name that count for another one.
 const NAME_BYTES: usize = 64;
 
-/// What reading a list of children costs at most.
+/// Most cost of reading a list of children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChildrenSize {
     /// Names and marks in all layers.
@@ -32,7 +32,7 @@ pub(crate) struct ListPosition {
     skipped: usize,
 }
 
-/// The children behind a place, and the marks of those that are deleted.
+/// The children behind a place, and the marks of deleted ones.
 pub(crate) struct Steps<'v> {
     /// The snapshot's names that are not passed, and behind the first of them.
     names: Names<'v>,
@@ -97,7 +97,7 @@ impl View {
         Some(Layers { live: live.and_then(present_kids), frozen: frozen_kids, names, count })
     }
 
-    /// What reading the children of a znode costs at most; passes over none of them.
+    /// Returns the most cost of reading the children of a znode, without reading any.
     pub(crate) fn children_size(&self, path: &str, hash: u64) -> Option<ChildrenSize> {
         Some(self.layers(path, hash)?.size())
     }
@@ -110,8 +110,9 @@ impl View {
         Some((size, overlay(overlay(names, frozen), live)))
     }
 
-    /// The children behind `place`; none if there is no such znode. `None` when the snapshot was replaced and `names_left` is used up
-    /// before the place is found in the new one: the next call goes on from there. A long name counts for several.
+    /// Returns the children behind `place`; none if there is no such znode. `None` when the snapshot was replaced, and
+    /// `names_left` is used up before the place is found in the new snapshot. The next call goes on from there. A long
+    /// name counts for several.
     pub(crate) fn children_behind(
         &self,
         path: &str,

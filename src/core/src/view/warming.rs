@@ -1,6 +1,6 @@
 //! Bringing znodes into the core's caches, many at a time, before they are looked up.
 //!
-//! The links of a look-up (slot, entry, znode, data) are followed for all paths together, link by link, so that the
+//! The links of a look-up (slot, entry, znode, data) are followed for all paths together, link by link. So the
 //! processor waits for many of them at once. It goes by hashes alone: a znode of another path with the same hash is
 //! touched for nothing. Knows neither requests nor rules.
 
@@ -73,7 +73,7 @@ impl<'v> Warming<'v> {
                 *place = self.view.snapshot.likely_node(*hash);
             }
         }
-        // What is read must not be optimised away; the sum means nothing.
+        // The reads must not be optimised away; the sum means nothing.
         let mut sum = 0;
         for (entry, node) in live.iter().zip(&snapshot) {
             sum += entry.map_or(0, |entry| first(entry.path.as_bytes()));

@@ -1,5 +1,5 @@
-//! Which watches fire for an event: all at once, or some at a time in the order of the connections' slots, because a
-//! million connections may watch one path. Knows neither connections nor turns.
+//! Which watches fire for an event. They fire all at once, or some at a time in the order of the connections' slots,
+//! because a million connections may watch one path. Knows neither connections nor turns.
 
 use super::{
     CHILD_MODES, DATA_MODES, Kind, Mode, RECURSIVE, WATCH_BYTES, WatchTable, Who, conn_of, entries, let_go,
@@ -30,7 +30,7 @@ impl Watchers {
     }
 }
 
-/// What a call of [`WatchTable::fire_some`] came to.
+/// The result of a call of [`WatchTable::fire_some`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fired {
     /// Where the event goes on, if there are more watchers.
@@ -65,7 +65,7 @@ impl WatchTable {
         }
     }
 
-    /// As [`WatchTable::fire`], of some of the watchers, in the order of their slots: of those from a slot on, after a
+    /// As [`WatchTable::fire`], for some of the watchers. They are taken in the order of slots, from a slot on, after a
     /// look at about as many watches as `some` says. Between two calls for one event no watch may be added.
     #[inline]
     pub(crate) fn fire_some(
@@ -161,7 +161,7 @@ impl WatchTable {
         if !used_up {
             return looked;
         }
-        // Those of whom something is used up; of a whole set the rest is put together anew.
+        // Watchers with a used-up watch. The rest of a whole set is put together anew.
         let whole = looked == set.conns.len();
         let those: Vec<(u32, u8)> = if whole {
             mem::take(&mut set.conns).into_iter().collect()
@@ -197,9 +197,9 @@ impl WatchTable {
         looked
     }
 
-    /// Adds those who watch the path or an ancestor of it recursively, from a slot on; who watches several of them
-    /// stands there several times. Looks at the prefixes that are as long as a recursively watched path; many of them
-    /// are hashed in one pass over the path. Gives how many watchers were looked at, and the slot from which on some may be
+    /// Adds recursive watchers of the path or of an ancestor, from a slot on. A watcher of several of these paths is
+    /// added several times. Looks at the prefixes that are as long as a recursively watched path; many of them are
+    /// hashed in one pass over the path. Gives how many watchers were looked at, and the slot from which on some may be
     /// missing.
     fn watched_from_above(
         &self,
@@ -233,8 +233,8 @@ impl WatchTable {
         (looked, missing)
     }
 
-    /// Adds those who watch this path recursively, among `most` of its watchers from a slot on. Gives how many were looked at,
-    /// and the slot of the next one.
+    /// Adds the recursive watchers of this path, among `most` of its watchers from a slot on. Gives how many were
+    /// looked at, and the slot of the next one.
     fn recursive_watchers(&self, id: PathId, from: u32, most: usize, into: &mut Vec<ConnId>) -> (usize, Option<u32>) {
         let set = match self.paths.who(id) {
             Who::Nobody => return (0, None),

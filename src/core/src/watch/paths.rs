@@ -1,5 +1,4 @@
-//! The watched paths of a shard, each with who watches it: small records in a slab, and an index over them by path
-//! hash.
+//! The watched paths of a shard, each with its watchers: small records in a slab, and an index over them by path hash.
 //!
 //! Lives on its shard's core. Most paths are short and watched by one connection: such a path takes 40 bytes and its
 //! place in the index, about 8. Records lie in chunks and the index is cut into tables, so that growing neither copies
@@ -16,10 +15,10 @@ const TABLE_BITS: u32 = 8;
 const CHUNK: usize = 512;
 /// Paths up to this length lie in their record.
 const SHORT_BYTES_MAX: usize = 22;
-/// Records whose memory is freed at once.
+/// Records with memory that is freed at once.
 const FREED_AT_ONCE: usize = 8 * CHUNK;
 
-/// The number of a watched path's record; given to another path once nobody watches this one.
+/// The number of a watched path's record. It is given to another path once this path has no watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PathId(u32);
 
@@ -40,7 +39,7 @@ impl PathId {
     }
 }
 
-/// Who watches a path.
+/// The watchers of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     /// The record belongs to no path.
@@ -103,7 +102,7 @@ struct Record {
     who: Who,
 }
 
-/// See the module.
+/// Records of watched paths, and the index of them by path hash.
 #[derive(Debug)]
 pub(super) struct Paths {
     tables: Box<[HashTable<PathId>]>,
@@ -126,7 +125,7 @@ impl Paths {
         self.tables[table_of(hash)].find(spread(low(hash)), is_it).copied()
     }
 
-    /// Adds a path that is not there; nobody watches it yet.
+    /// Adds a path that is not there, without watchers.
     pub(super) fn insert(&mut self, path: &str, hash: u64) -> PathId {
         let record = Record { name: Name::of(path), hash: low(hash), who: Who::Nobody };
         let id = match self.free.pop() {
@@ -142,8 +141,7 @@ impl Paths {
         id
     }
 
-    /// Takes a path out that nobody watches any more. With the last one all memory goes, but what
-    /// [`Paths::take_emptied`] gives.
+    /// Removes a path without watchers. With the last path all memory is freed, except that of [`Paths::take_emptied`].
     pub(super) fn remove(&mut self, id: PathId, hash: u64) {
         let entry = self.tables[table_of(hash)].find_entry(spread(low(hash)), |at| *at == id);
         entry.expect("every path is indexed by its hash").remove();
@@ -232,7 +230,7 @@ const fn low(hash: u64) -> u32 {
     hash as u32
 }
 
-/// The hash inside a table, from the half that a record keeps: the table takes its bucket from the low bits, and tells
+/// The hash inside a table, from the half that a record keeps. The table takes its bucket from the low bits, and tells
 /// neighbours apart by the topmost.
 const fn spread(low: u32) -> u64 {
     low as u64 | (low as u64) << 32

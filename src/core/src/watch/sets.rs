@@ -1,7 +1,7 @@
 //! The watchers of paths that several connections watch.
 //!
-//! Cut into tables by the path's id, so that growing never rehashes more than one of them: a million sets in one table took 50 ms.
-//! On the core of its shard.
+//! Cut into tables by the path's id, so that growing never rehashes more than one of them. A million sets in one table
+//! took 50 ms. On the core of its shard.
 
 use super::paths::PathId;
 use alloc::boxed::Box;

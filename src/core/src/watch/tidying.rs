@@ -1,7 +1,7 @@
-//! Shortens the lists of what connections watch, once most of a list is out of date: some entries at a time.
+//! Shortens the lists of watched paths of connections, once most of a list is out of date: some entries at a time.
 //!
-//! One list at a time, the others wait. A list stays valid between two looks: every path that its connection watches is in it.
-//! It knows neither connections nor who watches what.
+//! One list at a time, the others wait. A list stays valid between two looks: every path that its connection watches is
+//! in it. It knows neither connections nor watchers.
 
 use super::paths::PathId;
 use crate::ids::ConnId;
@@ -12,7 +12,8 @@ use alloc::vec::Vec;
 /// The lists that are to be shortened.
 #[derive(Debug, Default)]
 pub(super) struct Tidying {
-    /// Connections whose lists are due, the first of them under way. A connection may have ended, or have a new list.
+    /// Connections with a list that is due, the first of them under way. A connection may have ended, or have a new
+    /// list.
     queue: VecDeque<ConnId>,
     /// Of the first: entries looked at ...
     looked: usize,
@@ -31,7 +32,7 @@ impl Tidying {
         self.queue.push_back(conn);
     }
 
-    /// Whose list is under way.
+    /// The connection with the list under way.
     pub(super) fn first(&self) -> Option<ConnId> {
         self.queue.front().copied()
     }

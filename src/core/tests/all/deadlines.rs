@@ -1,4 +1,4 @@
-//! Whose session ends when: a server that was busy with itself must not take that for its clients' silence.
+//! Deadlines of sessions: a server that stalled must not take that for its clients' silence.
 
 use corral_core::evaluate::StateMachine;
 use corral_core::ids::{Millis, SessionId, WallMillis};

@@ -1,6 +1,5 @@
-//! Digests of the tree are those that a ZooKeeper computed over the same history: same transactions, same zxids and
-//! times.
-//! `golden/record_digests.py` recorded them from ZooKeeper's own transaction log.
+//! Digests of the tree are equal to those of a ZooKeeper over the same history: same transactions, same zxids and
+//! times. `golden/record_digests.py` recorded them from ZooKeeper's own transaction log.
 
 use std::sync::Arc;
 
@@ -107,7 +106,7 @@ fn digests_are_those_of_zookeeper_after_each_transaction() {
         }
         assert_eq!(digest, Some(walked(machine.view())), "line {}: {line}", number + 1);
         if number % 40 == 39 {
-            // A snapshot in between: its digest, from all of its znodes, is the one that was kept. Otherwise it is not
+            // A snapshot in between: its digest, from all of its znodes, is equal to the kept one. Otherwise it is not
             // made.
             let delta = machine.view_mut().freeze();
             let snapshot =

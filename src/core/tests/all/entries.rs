@@ -157,7 +157,7 @@ fn sessions_with_ephemerals_that_end_together_go_in_several_entries() {
     assert!(entries.len() < 20, "{} entries", entries.len());
 }
 
-/// They are weighed when they go into an entry: their ephemerals were created by what was ordered before them.
+/// They are weighed when they go into an entry: their ephemerals were created by commands ordered before them.
 #[test]
 fn sessions_that_end_right_behind_their_creates_go_in_several_entries() {
     const SESSIONS: i64 = 60;
@@ -219,7 +219,8 @@ fn expensive_commands_do_not_share_an_entry_beyond_its_budget() {
     assert_eq!(entries.iter().map(|batch| batch.commands.len()).sum::<usize>(), 10);
 }
 
-/// Of connections, shards and turns that share an entry: what a user's long name takes in the log does not go by how many speak with it.
+/// Of connections, shards and turns that share an entry: a user's long name is in the log once, for any number of
+/// connections.
 #[test]
 fn connections_with_the_same_long_identities_share_one_copy() {
     let mut sequencer = leader(SessionTable::default());

@@ -1,4 +1,4 @@
-//! Each limit on writes, whatever commands come and in whatever turns: the state never goes beyond it, the refusal is the documented
+//! Each limit on writes, with any commands in any turns. The state never goes beyond it, the refusal is the documented
 //! one, and every server comes to the same.
 
 use crate::twins::{SESSION, World, apply, check, create, create_as, delete, set};
@@ -49,7 +49,7 @@ fn acl_list() -> impl Strategy<Value = Vec<AclEntry>> {
     })
 }
 
-/// What of a list is stored, as the documentation has it; `None` if it is refused.
+/// The stored part of a list, as the documentation has it; `None` if it is refused.
 fn stored(sent: &[AclEntry], identities: &[Identity]) -> Option<Vec<AclEntry>> {
     let mut seen = BTreeSet::new();
     let (mut list, mut by_auth) = (Vec::new(), 0);
@@ -106,7 +106,7 @@ proptest! {
             if *creates {
                 return CommandKind::Op(create_as(&format!("/{number}"), acl, 0));
             }
-            // Whoever set a list may have locked himself out: each time another znode.
+            // A client may have locked itself out with its list: each time another znode.
             CommandKind::Multi(vec![
                 create(&format!("/{number}")),
                 WriteOp::SetAcl { path: Text::from(&*format!("/{number}")), acl, version: -1 },
@@ -195,7 +195,7 @@ proptest! {
         let command = |ops: &Vec<(u8, usize, bool)>| CommandKind::Multi(ops.iter().map(op).collect());
         let commands: Vec<CommandKind> = multis.iter().map(command).collect();
         let applied = apply(&world, &[], &commands, cuts);
-        // What a name counts for: its bytes and its length, which takes two.
+        // A name counts for its bytes and its length, which takes two.
         let mut names: BTreeSet<String> = BTreeSet::new();
         let sum = |names: &BTreeSet<String>| -> u64 { names.iter().map(|path| path.len() as u64 - 3 + 2).sum() };
         for (ops, codes) in multis.iter().zip(applied.codes()) {
@@ -296,7 +296,7 @@ proptest! {
         identities.extend((0..users).map(|user| identity("digest", &digest_id(format!("{user}:{user}").as_bytes(), sha1))));
         let mut list: Vec<AclEntry> = (1..entries).map(|at| entry(31, "digest", &format!("other{at}:h"))).collect();
         list.push(entry(31, "world", "anyone"));
-        // An entry that grants nobody else anything keeps the list from being the open one.
+        // An entry that grants nothing more keeps the list from being the open one.
         list.push(entry(1, "ip", "10.9.9.9"));
         list.truncate(ENTRIES_MAX);
         let grants = list.iter().any(|one| &*one.scheme == "world");
@@ -380,7 +380,7 @@ proptest! {
     }
 }
 
-/// What a first quota costs the writes behind it is known before it is there.
+/// The cost of a first quota for the writes behind it is known before it is there.
 #[test]
 fn a_quota_on_its_way_counts_for_what_is_ordered_behind_it() {
     let mut world = World::new(0);

@@ -55,7 +55,7 @@ fn propose(sequencer: &mut Sequencer, now: Millis, mut proposals: Proposals) -> 
     refused
 }
 
-/// A leader with a session that nobody is connected for, since time 0.
+/// A leader with a session without a connection, since time 0.
 fn with_session() -> (Sequencer, SessionId) {
     let mut sequencer = leader();
     let create = CommandKind::CreateSession { timeout_ms: TIMEOUT_MS, password: RIGHT };

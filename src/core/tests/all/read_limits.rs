@@ -1,5 +1,5 @@
-//! The limits on reads, whatever is asked in whatever turns: what waits to be sent stays within the sum that all connections have, a turn
-//! ends when its work is done, and every request is answered once, in its place.
+//! The limits on reads, with any requests in any turns. Unsent bytes stay within the sum that all connections have. A
+//! turn ends when its work is done, and every request is answered once, in its place.
 
 use crate::one_shard::{Server, create, request};
 use corral_core::ids::ConnId;
@@ -10,9 +10,9 @@ use proptest::prelude::*;
 
 /// The least that may be configured.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
-/// What one connection may hold while the others hold little; no list is longer.
+/// Bytes that one connection may hold while the others hold little; no list is longer.
 const REPLY_BYTES_HARD: usize = 1 << 20;
-/// What a connection may hold whatever the others hold.
+/// Bytes that a connection may always hold.
 const FREE_BYTES: usize = 16 << 10;
 /// Less than the server's, so that many turns are needed.
 const TURN_COST: usize = 50_000;
@@ -91,7 +91,7 @@ impl Ask {
     }
 }
 
-/// A shard whose `/p` has children with names of so many bytes and data of so many.
+/// A shard with `/p` and children of it, with names of so many bytes and data of so many.
 fn server(name_bytes: usize, data_bytes: usize) -> Server {
     let limits = ShardLimits {
         reply_buffer_bytes_total_max: UNSENT_BYTES_MAX,

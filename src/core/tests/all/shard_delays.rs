@@ -1,5 +1,5 @@
-//! One shard and one state machine, without log or sockets: reads that a client sends between two writes keep nobody from his turn, and
-//! the second write from being applied only so long.
+//! One shard and one state machine, without log or sockets. Reads between two writes of a client delay no other turn,
+//! and the second write only so long.
 
 use crate::one_shard::{Server, children, create, delete, get, request, walk, wide};
 use corral_core::change::AppliedBatch;

@@ -1,5 +1,5 @@
-//! One shard and one state machine: the events of one transaction are told over several turns when they are many, and no
-//! client can see that they were.
+//! One shard and one state machine: many events of one transaction are told over several turns, and no client can see
+//! that they were.
 
 use crate::one_shard::{Server, create, get, open_znode, request};
 use corral_core::change::AppliedBatch;
@@ -89,7 +89,7 @@ fn apply(server: &mut Server, mut between: impl FnMut(&mut Server)) -> (usize, u
     (turns, most)
 }
 
-/// Whoever waits for a turn gets it.
+/// Every connection that waits for a turn gets it.
 fn walk(server: &mut Server) {
     while server.shard.needs_turn() {
         server.turn();
@@ -160,7 +160,7 @@ fn events_of_long_paths_are_shared_by_many_watchers() {
         let counted = server.shard.unsent_bytes(*id);
         assert!(counted > before + LONG * 60_000, "{counted} bytes are counted for each watcher");
         if at % 2 == 0 {
-            // What is answered afterwards comes behind.
+            // Later answers come behind.
             server.send(*id, &get(2, "/0"));
         }
         let frames = server.take_frames(*id);
@@ -265,12 +265,12 @@ fn a_client_that_may_not_read_hears_nothing_of_what_one_multi_creates_and_delete
     assert_eq!(events, [(1, String::from("/seen"))]);
 }
 
-/// What one client knows by what it was told.
+/// The knowledge of one client from its replies and events.
 #[derive(Default)]
 struct Client {
     /// Reads under way: whether a watch was asked for.
     asked: BTreeMap<i32, (String, bool)>,
-    /// Paths whose data it watches, with the data that it saw.
+    /// Paths with a data watch of it, with the data that it saw.
     armed: BTreeMap<String, Vec<u8>>,
     /// The greatest number that it saw of each path.
     seen: BTreeMap<String, u64>,
@@ -307,8 +307,8 @@ impl Client {
     }
 }
 
-/// Whatever is asked for between the turns: each watch fires once, at the first change behind what its reader saw; no state is
-/// seen before its event; two znodes that are set together are seen alike.
+/// This holds for any requests between the turns. Each watch fires once, at the first change behind the state that its
+/// reader saw. No state is seen before its event. Two znodes that are set together are seen alike.
 #[test]
 fn no_event_is_lost_or_doubled_whatever_comes_between_the_turns() {
     // With these seeds each client sets a watch. With 166 one does not.

@@ -26,7 +26,7 @@ fn checks(xid: i32, count: usize) -> Vec<u8> {
 
 const COSTLY: usize = 10_000;
 
-/// A server whose driver takes everything proposed at once, and that does all its work in one turn.
+/// A server with a driver that takes all proposals at once, and that does all its work in one turn.
 fn server() -> Server {
     Server::new(ShardLimits { proposals_bytes_max: usize::MAX, turn_cost_max: usize::MAX, ..ShardLimits::default() })
 }

@@ -1,5 +1,5 @@
-//! One shard and one state machine, without log or sockets: what one client asks for never keeps the core from the others,
-//! and never makes it hold more than the limits say.
+//! One shard and one state machine, without log or sockets. Requests of one client never keep the core from the others,
+//! and never make it hold more than the limits allow.
 
 use crate::one_shard::{Server, children, create, delete, get, open_znode, request, walk, wide};
 use corral_core::acl::AclList;
@@ -105,7 +105,7 @@ fn a_transaction_that_changes_much_of_many_lists_waits_until_they_have_kept_it()
     let mut turns = 0;
     server.apply_in_turns(batch, |server| {
         assert!(server.shard.spent() < 2 * TURN_COST_MAX, "one turn's work");
-        // One that comes now has kept nothing: it begins behind the transaction.
+        // A list that begins now has kept nothing: it shows the state behind the transaction.
         if turns == 0 {
             server.send(late, &children(1, "/p", false));
         }

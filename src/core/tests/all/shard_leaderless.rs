@@ -1,4 +1,4 @@
-//! One shard without a leader: who is sent away when, who is let in, and what a read-only session may do.
+//! One shard without a leader: when connections are closed, which are accepted, and the rights of a read-only session.
 
 use crate::one_shard::{Server, create, framed, get, request};
 use corral_core::conn::Close;
@@ -112,7 +112,7 @@ fn a_read_only_session_goes_on_with_its_password_alone() {
     assert_eq!(granted(&mut server, again), (session, password, timeout_ms));
     let wrong = connect(&mut server, Some(true), session, [1; 16], 0);
     assert_eq!(granted(&mut server, wrong), (0, [0; 16], 0), "as if it had ended");
-    // One that the ensemble gave may live elsewhere.
+    // A session of the ensemble may live elsewhere.
     connect(&mut server, Some(true), 0x0100_0001_0000_0001, [7; 16], 0);
     connect(&mut server, Some(true), 0, [0; 16], i64::MAX);
     assert_eq!(server.closed(), [Close::SessionRefused, Close::NoLeader, Close::ClientAhead]);

@@ -1,4 +1,4 @@
-//! One shard and one state machine, without log or sockets: the limits on what a connection may have under way.
+//! One shard and one state machine, without log or sockets: the limits on the requests under way of a connection.
 
 use crate::one_shard::{Server, create, get, request};
 use corral_core::conn::Close;
@@ -300,7 +300,8 @@ fn identities_may_be_so_long() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a connection proves, in whatever turns: its commands carry no more than the limits, and it is ended beyond them.
+    /// A connection proves any identities in any turns: its commands carry no more than the limits, and it is ended
+    /// beyond them.
     #[test]
     fn the_identities_of_a_connection_are_bounded_in_number_and_bytes(
         users in proptest::collection::vec(prop_oneof![1_usize..30, 200_usize..3000], 1..24),
@@ -322,7 +323,7 @@ proptest! {
             }
             proven += 1;
             bytes += 10 + "digest".len() + id.len();
-            // What each list may hold besides is within what a command counts for.
+            // A list may hold some bytes more, which its command counts for.
             if proven > most || bytes > IDENTITIES_BYTES_MAX + 50 {
                 prop_assert_eq!(server.closed(), [Close::IdentityLimit]);
                 return Ok(());

@@ -1,4 +1,4 @@
-//! One shard whose reads are linearizable: what waits for the leader's word, and what shares it.
+//! One shard with linearizable reads: reads that wait for the leader's answer, and reads that share one.
 
 use crate::one_shard::{Server, create, get, request};
 use corral_core::ids::ConnId;

@@ -1,4 +1,5 @@
-//! A shard of a large tree looks ahead in what a client sends at once: the replies are those of one request at a time.
+//! A shard of a large tree looks ahead in requests that a client sends at once. The replies are the same as for one
+//! request at a time.
 
 use crate::one_shard::{Server, get, request};
 use corral_core::change::Change;
@@ -83,7 +84,7 @@ fn many_at_once_are_answered_as_one_at_a_time() {
     let (first, others) = answers.split_first_mut().expect("four of them");
     assert!(first.len() >= 600);
     for other in others {
-        // What was read before a write and what after shows in the zxid of the reply's header alone.
+        // Only the zxid of the reply's header shows whether a read was before a write or after it.
         assert_eq!(first.len(), other.len());
         for (first, other) in first.iter_mut().zip(other) {
             assert_eq!(without_zxid(first), without_zxid(other));

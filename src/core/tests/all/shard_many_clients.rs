@@ -1,5 +1,5 @@
-//! One shard and one state machine, without log or sockets: many connections that wait, watch or close at once keep
-//! nobody from his turn, and a list in pieces shows one state whatever changes below its children.
+//! One shard and one state machine, without log or sockets: many connections that wait, watch or close at once delay no
+//! other turn. A list in pieces shows one state, with any changes below its children.
 
 use crate::one_shard::{Server, children, create, get, request, walk, wide};
 use corral_core::acl::AclList;

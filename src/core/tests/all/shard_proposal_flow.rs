@@ -1,4 +1,4 @@
-//! One shard between leaders: what waits, what is sent away, and what may come back late.
+//! One shard between leaders: commands that wait, connections that end, and commands that come back late.
 
 use crate::one_shard::{Server, create, get, reconfig};
 use corral_core::command::{CommandKind, Proposals};
@@ -147,7 +147,7 @@ fn a_snapshot_takes_the_place_of_everything() {
 
 const LINES: &str = "server.1=a:1:2:participant\nserver.2=b:1:2:participant\n";
 
-/// One of an ensemble, whose clients may change the membership.
+/// A server of an ensemble, with clients that may change the membership.
 fn of_an_ensemble() -> Server {
     let mut server = server();
     server.features = features::RECONFIG | features::SKIP_ACL | features::ENSEMBLE;

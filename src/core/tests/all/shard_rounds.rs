@@ -46,7 +46,7 @@ fn connections_that_are_held_back_wait_in_one_place_each_and_go_on_in_turn() {
     for (number, client) in clients.iter().enumerate() {
         server.send(*client, &create(1, &format!("/{number}"), b""));
     }
-    // Those who wait send more, which makes nobody wait twice.
+    // Waiting clients send more, and none waits twice because of that.
     for client in &clients {
         server.send(*client, &get(2, "/"));
     }
@@ -56,7 +56,7 @@ fn connections_that_are_held_back_wait_in_one_place_each_and_go_on_in_turn() {
         let here = &clients[answered..answered + batch.txns.len()];
         answered += batch.txns.len();
         server.apply_in_turns(batch, |server| {
-            // The work of those that go on, and not a look at all that wait.
+            // The work of connections that go on, and not a look at all that wait.
             assert!(server.shard.spent() < 100_000, "{}", server.shard.spent());
         });
         for client in here {

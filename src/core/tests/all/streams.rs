@@ -1,8 +1,8 @@
 //! Three servers' shards and members between links that break and leaders that change, and a log that is an oracle.
 //!
-//! No Raft: the oracle says who leads, and how much of a leader's tail its successor keeps. What is proven: of each
-//! connection's writes a prefix is ordered, once each and in order; what a connection is told happened is what the log
-//! says; whoever's writes have an unknown outcome is sent away, and nobody else.
+//! No Raft: the oracle chooses the leader, and how much of a leader's tail its successor keeps. The tests prove three
+//! things. Of each connection's writes a prefix is ordered, once each and in order. The answers of a connection agree
+//! with the log. Connections of writes with an unknown outcome are ended, and no others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -189,7 +189,7 @@ impl World {
         world
     }
 
-    /// Another leadership: of what the last one had not committed a part stays.
+    /// Another leadership: a part of the uncommitted entries of the last one stays.
     fn elect(&mut self) {
         self.term += 1 + self.random.below(2);
         self.leader = self.random.index(SERVERS);
@@ -362,7 +362,7 @@ impl World {
     fn apply(&mut self, at: usize) {
         let server = &mut self.servers[at];
         let Some(entry) = self.log[..self.committed].get(server.applied).cloned() else { return };
-        // Who learns of a later term by an entry of it follows first.
+        // A server that receives an entry of a later term follows its leader first.
         if server.known.0 < entry.term {
             return self.learn(at);
         }
@@ -427,7 +427,7 @@ impl World {
         }
     }
 
-    /// The whole log, as somebody who only looks on applies it.
+    /// Checks the whole log, as an observer applies it.
     fn check(&mut self) {
         let mut machine = StateMachine::new(View::empty(7), SessionTable::default());
         for entry in self.log[..self.committed].iter().filter(|entry| !entry.payload.is_empty()) {

@@ -1,5 +1,5 @@
-//! The view against a plain map: random changes with freezes, merges and swaps at random points, on the state machine's
-//! view and on two shards' views that lag behind it by different amounts.
+//! The view against a plain map: random changes, with freezes, merges and swaps at random points. They are made on the
+//! state machine's view, and on two shards' views that lag behind it by different amounts.
 
 use corral_core::acl::AclList;
 use corral_core::change::Change;

@@ -313,7 +313,7 @@ fn a_section_whose_searches_take_too_many_probes_is_refused() {
 
 #[test]
 fn an_unknown_acl_lets_nobody_in() {
-    // The only list of the initial tree is dropped from a copy whose znodes still refer to it.
+    // The only list of the initial tree is dropped from a copy with znodes that still refer to it.
     let mut view = View::empty(SEED);
     let (bytes, layout) = encode(&mut view, 0);
     let config = View::new(Arc::new(Snapshot::open(shared(&bytes), &layout).expect("opens")));
@@ -396,7 +396,7 @@ fn a_delta_is_shared_between_threads() {
     check::<View>();
 }
 
-/// What the sections held when they were written.
+/// The bytes of the sections when they were written.
 struct Written(Vec<Vec<u8>>);
 
 impl SectionChecksums for Written {

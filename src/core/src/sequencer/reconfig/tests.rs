@@ -11,7 +11,7 @@ use crate::view::View;
 const LINES: &str = "server.1=a:1:2:participant;3\nserver.2=b:1:2:participant;3\nserver.3=c:1:2:participant;3\n";
 const ASKER: Origin = Origin { server: 2, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
 
-/// A leader, server 1 of three, and what it sees of the others.
+/// A leader, server 1 of three, and the members as it observes them.
 struct Leader {
     sequencer: Sequencer,
     seen: MembersSeen,
@@ -44,7 +44,7 @@ impl Leader {
         leader
     }
 
-    /// Everything that waits is ordered and applied; the answers to what was under way.
+    /// Orders and applies all waiting commands. Returns the answers to operations that were under way.
     fn order(&mut self) -> Vec<Outcome> {
         let mut answers = Vec::new();
         while let Some(batch) = self.sequencer.take_batch(WallMillis(5)) {
@@ -201,7 +201,7 @@ fn without_a_majority_nothing_happens() {
     assert!(failed(&leader.order(), ErrorCode::NewConfigNoQuorum));
     assert_eq!(leader.ids(), [1, 2, 3]);
     assert_eq!(leader.look(1), Some(Proposal { changes: [(4, Seat::None)].into(), context: Vec::new() }));
-    // Who can be reached is waited for.
+    // The change waits for servers that can be reached.
     let mut leader = Leader::new();
     leader.ask("server.4=d:1:2;3,server.5=e:1:2;3", "2,3");
     leader.seen.reached = set(&[1, 4]);

@@ -22,7 +22,7 @@ fn change(view: &mut View, path: &str, there: bool) {
     view.apply(Zxid(view.zxid().0 + 1), &if there { Change::Created { at, node } } else { Change::Deleted { at } });
 }
 
-/// A znode whose children come and go, as a view and as a set.
+/// A znode with changing children, as a view and as a set.
 struct World {
     view: View,
     model: BTreeSet<String>,

@@ -28,7 +28,7 @@ pub struct Server {
     pub proposals: VecDeque<Proposals>,
     syncs: Vec<ConnId>,
     pub now: Millis,
-    /// What another shard of the server has applied.
+    /// The last zxid that another shard of the server has applied.
     pub applied: Zxid,
     /// Of every batch.
     pub features: u32,
@@ -44,7 +44,7 @@ impl Server {
         Self::with_config(config(limits), view)
     }
 
-    /// One whose reads wait for the leader.
+    /// A server with reads that wait for the leader.
     pub fn linearizable() -> Self {
         let config = ShardConfig { linearizable: true, ..config(ShardLimits::default()) };
         Self::with_config(config, View::empty(7))
@@ -141,7 +141,7 @@ impl Server {
         self.out.activity = new.activity.or(self.out.activity.take());
     }
 
-    /// Connections whose sync, or barrier, is to be sent to the leader.
+    /// Connections with a sync, or barrier, to be sent to the leader.
     pub fn take_syncs(&mut self) -> Vec<ConnId> {
         self.end_turn();
         std::mem::take(&mut self.syncs)
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// What the state machine makes of proposals; the shard does not have it yet.
+    /// The result of proposals in the state machine; the shard does not have it yet.
     pub fn evaluate(&mut self, proposals: Proposals) -> AppliedBatch {
         let Proposals { identities, commands, .. } = proposals;
         let first_zxid = self.next_zxid;
@@ -202,7 +202,7 @@ impl Server {
         self.machine.apply(batch, 1)
     }
 
-    /// Orders a command of the leader's own, for a connection or for nobody.
+    /// Orders a command of the leader's own, for a connection or for none.
     pub fn own(&mut self, conn: Option<ConnId>, kind: CommandKind) {
         let origin = conn.map(|conn| Origin { server: 1, shard: ShardId(0), conn, incarnation: 1 });
         let commands = vec![Command::own(origin, kind)];

@@ -1,5 +1,5 @@
-//! Servers that are given the same commands in different turns, and one that only reads their log: shared by the tests of the
-//! limits on writes. Each entry is held against what an entry may cost, and all states must be equal in the end.
+//! Servers that get the same commands in different turns, and a server that only reads their log. Shared by the tests
+//! of the limits on writes. Each entry is held against what an entry may cost, and all states must be equal in the end.
 
 #![allow(dead_code, unreachable_pub, reason = "each module uses its part")]
 
@@ -20,7 +20,7 @@ const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slo
 /// The session that asks for everything.
 pub const SESSION: SessionId = SessionId(0x0100_0000_0000_0001);
 
-/// What is there before the first command.
+/// The state before the first command.
 pub struct World {
     pub view: View,
     pub sessions: SessionTable,
@@ -68,7 +68,7 @@ impl World {
     }
 }
 
-/// What came of the commands.
+/// The results of the commands.
 pub struct Applied {
     pub txns: Vec<AppliedTxn>,
     pub machine: Sequencer,
@@ -77,7 +77,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// What each command was answered; one for each operation of a multi.
+    /// The results of each command, one for each operation of a multi.
     pub fn results(&self) -> Vec<Vec<OpResult>> {
         let of = |txn: &AppliedTxn| match &txn.outcome {
             Outcome::Op(result) => vec![result.clone()],
