@@ -29,7 +29,6 @@
 
 mod addresses;
 mod arrivals;
-mod census;
 mod damage;
 mod effect;
 mod engine;
@@ -43,6 +42,7 @@ mod membership;
 mod outgoing;
 mod peers;
 mod progress;
+mod quorum_counter;
 pub mod recovery;
 mod serving;
 mod settings;

@@ -22,13 +22,13 @@ use corral_peer::{Frame, Generation, Kind};
 
 use crate::addresses::{AdvertisedAddress, PeerAddress, addresses};
 use crate::arrivals::{Arrivals, discard};
-use crate::census::Census;
 use crate::effect::{Effect, Outbox, ToPeers};
 use crate::event::{Incoming, Receive};
 use crate::frame_error::FrameError;
 use crate::known_features::KnownFeatures;
 use crate::membership::{leader_out_of, membership_of};
 use crate::outgoing::refuse;
+use crate::quorum_counter::QuorumCounter;
 use crate::serving::{ServerState, Serving, log_unknown_server, log_what_is_awaited};
 use crate::settings::EnsembleSettings;
 use crate::snapshot::Offered;
@@ -75,7 +75,7 @@ pub(crate) struct Peers {
     advertised: AdvertisedAddress,
     /// This server has had no data yet, so it lost no leader.
     pub(crate) has_no_data: bool,
-    census: Census,
+    quorum_counter: QuorumCounter,
     known_features: KnownFeatures,
     serving: Serving,
 }
@@ -120,7 +120,7 @@ impl Peers {
             listed: None,
             advertised: AdvertisedAddress::new(own, client_addr, stored),
             has_no_data: true,
-            census: Census::default(),
+            quorum_counter: QuorumCounter::default(),
             known_features: KnownFeatures::default(),
             serving: Serving::default(),
         }
@@ -521,7 +521,7 @@ impl Peers {
         out: &mut Outbox,
     ) {
         let raft = replica.raft();
-        out.status.quorum = Some(self.census.count(now, self.election, raft, &self.wanted));
+        out.status.quorum = Some(self.quorum_counter.count(now, self.election, raft, &self.wanted));
         out.status.lag = raft.commit().0.saturating_sub(replica.applied().0);
         out.status.log_entries_kept = raft.followers().log_entries_kept();
         let state = ServerState {

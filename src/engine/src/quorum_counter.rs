@@ -10,20 +10,20 @@ use corral_core::report::Quorum;
 
 /// When members were last observed.
 #[derive(Debug, Default)]
-pub(crate) struct Census {
+pub(crate) struct QuorumCounter {
     /// When each member was last active.
     active: BTreeMap<NodeId, Micros>,
     /// When each member was last synced.
     synced: BTreeMap<NodeId, Micros>,
 }
 
-impl Census {
+impl QuorumCounter {
     /// One tick: the counts to show. A learner that `wanted` has as a voter is a non-voting follower; other learners are
     /// observers.
     pub(crate) fn count(&mut self, now: Micros, election: Micros, raft: &RaftNode, wanted: &Membership) -> Quorum {
         let members = raft.membership();
         if raft.role() != Role::Leader {
-            *self = Census::default();
+            *self = QuorumCounter::default();
             return Quorum { size: members.voters.len() as u64, ..Quorum::default() };
         }
         let (active, synced) = (raft.followers().active(), raft.followers().synced());
@@ -61,10 +61,10 @@ mod tests {
         let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
         let (members, wanted) =
             (Membership::simple(&ids(&[1, 2, 3]), &ids(&[4, 5])), Membership::simple(&ids(&[1, 2, 3, 4]), &ids(&[5])));
-        let mut census = Census::default();
+        let mut quorum_counter = QuorumCounter::default();
         let mut at = |now: u64, reached: &[u64], in_step: &[u64]| {
-            census.note(Micros(now), Micros(100), &ids(reached), &ids(in_step), NodeId(1));
-            let told = census.counts(&members, &wanted);
+            quorum_counter.note(Micros(now), Micros(100), &ids(reached), &ids(in_step), NodeId(1));
+            let told = quorum_counter.counts(&members, &wanted);
             assert_eq!(told.size, 3);
             (told.learners, told.synced_followers, told.synced_non_voting_followers, told.synced_observers)
         };
