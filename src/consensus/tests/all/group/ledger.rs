@@ -24,7 +24,7 @@ pub(crate) struct Ledger {
     pub(crate) lost_tails: usize,
     /// Proposals of such a leadership.
     forgotten: Vec<u64>,
-    /// Of those, the ones that were committed all the same.
+    /// Proposals among `forgotten` that were committed all the same.
     pub(crate) came_back: usize,
     work: u64,
 }
