@@ -45,7 +45,7 @@ fn conn(slot: u32) -> ConnId {
     ConnId { slot, generation: 1 }
 }
 
-/// What has come of each connection; bytes as they came, the rest as words.
+/// The events of each connection; bytes as they came, the rest as words.
 #[derive(Default)]
 struct Seen {
     bytes: BTreeMap<u32, Vec<u8>>,
