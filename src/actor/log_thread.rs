@@ -218,8 +218,8 @@ impl LogKeeper<'_> {
     }
 
     /// Waits for space if there is none: writes wait until then, reads go on. Entries that are written already, up to
-    /// `written`, do not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most, and says what
-    /// of `append` is given up. An action without space has done nothing, and may be repeated.
+    /// `written`, do not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most, and reports
+    /// the part of `append` that is given up. An action without space has done nothing, and may be repeated.
     fn when_possible(
         &self,
         log: &mut Log<MmapDisk>,

@@ -233,7 +233,7 @@ impl PeerConnections {
 
     /// From now on these are the servers. Where this one is among them is where the others find it. Connections with a
     /// peer that stays, at the same address, are left alone. With a new peer they begin, with a removed peer they end.
-    /// One with another address is looked for where it was, too.
+    /// A peer with another address is dialled at the former one, too.
     ///
     /// # Errors
     /// When descriptors, threads or randomness are missing; [`PeerConnections::add_missing`] begins what was not begun.

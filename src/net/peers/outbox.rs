@@ -264,7 +264,7 @@ pub(crate) struct PeerStats {
     /// Frames written to the kernel, with their headers.
     pub(crate) bytes_out: u64,
     pub(crate) messages_out: u64,
-    /// Frames received whole and their part of what is not whole yet.
+    /// Received bytes, of whole frames and of the received part of the next one.
     pub(crate) bytes_in: u64,
     pub(crate) messages_in: u64,
     /// Messages that did not fit into the queue, or were in it when the connection ended.

@@ -1,8 +1,8 @@
 //! A sender: the thread that dials one peer for ever and writes what is queued for it.
 //!
-//! One thread a peer. While it has nothing to write it sleeps on its bell and on the socket, so that it notices the end
-//! of a connection at once. Meanwhile a thread with little to send writes it itself ([`PeerOutbox::flush`]). It never
-//! reads frames and does not know what they mean.
+//! One thread a peer. While it has nothing to write it sleeps on its bell and on the socket. So it notices the end of a
+//! connection at once. Meanwhile a thread with little to send writes it itself ([`PeerOutbox::flush`]). It never reads
+//! frames and does not know what they mean.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;

@@ -3,8 +3,8 @@
 //!
 //! TLS 1.3 alone, no resumption and no tickets. Made at start, then shared by the connections' threads; files that are
 //! read again count for the connections that begin from then on. A certificate is valid for a peer if one of its
-//! alternative names (SAN) is the configured host of the peer, a name or an IP address. `server-N` with the peer's id
-//! is valid, too. The common name does not count and nothing is looked up backwards.
+//! alternative names (SAN) is the peer's configured host, a name or an IP address. The name `server-N` with the peer's
+//! id is valid, too. The common name does not count and nothing is looked up backwards.
 
 use std::io;
 use std::net::IpAddr;
@@ -248,7 +248,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Why those would refuse it that dial this server, or that it dials. The peer that it is for is not checked.
+    /// Why servers that dial this one, or that it dials, would refuse it. The peer that it is for is not checked.
     fn fault(&self) -> Option<rustls::Error> {
         let (first, between) = self.chain.split_first()?;
         let now = UnixTime::now();

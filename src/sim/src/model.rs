@@ -118,9 +118,9 @@ impl Step {
     }
 }
 
-/// The model's verdict on a command: a reply with this code and body, the end or the state of a session, or no reply
-/// because the connection is closed. There is no reply yet if the ensemble has to go over to a list first. That list
-/// takes the place of the one with this version.
+/// The model's verdict on a command: a reply with this code and body, the begin or refusal of a session, or a closed
+/// connection. There is no reply yet if the ensemble has to go over to a list first. That list takes the place of the
+/// one with this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     Reply { err: i32, body: Body },

@@ -102,7 +102,7 @@ fn nothing_but_a_challenge_is_told_without_the_secret() {
     let (mut held, key) = proven(server.port);
     let (stream, incarnation) = server.up(Direction::In);
     assert_eq!(incarnation, 22);
-    // Handshakes of any kind, also the very one that was welcomed: the answer does not depend on them.
+    // Handshakes of any kind, also a copy of the welcomed one: the answer does not depend on them.
     let changes: [&dyn Fn(&mut Handshake); 5] = [
         &|_| (),
         &|handshake| handshake.cluster = ClusterName::new("blue").expect("a name"),

@@ -3,7 +3,7 @@
 //!
 //! A session's own earlier writes are visible because header zxids never go back. Its later writes are not, because a
 //! write's zxid lies above that of every reply before it (`writes`). A read shows everything that was acknowledged to
-//! any client when the read was sent: one server is one truth, whatever the number of its shards.
+//! any client when the read was sent. One server is one truth, whatever the number of its shards.
 
 use corral_core::limits::WALK_PIECE;
 

@@ -1,5 +1,5 @@
-//! The records of the protocol by the names of the operation table: how to check the bytes of a reply, and how to make
-//! the bytes of a request.
+//! The records of the protocol by the names of the operation table: checks of the bytes of a reply, and bytes for a
+//! request.
 //!
 //! Knows layouts only. Making is deliberately half wrong: every length, count and number is now and then a lie.
 

@@ -1,6 +1,6 @@
-//! One page of a data directory's log files is lost between the end of a process and the next start. Whatever page it
-//! is, and whatever the process was doing, no acknowledged write is lost. The log opens with all of them, or is refused
-//! as damaged.
+//! One page of a data directory's log files is lost between the end of a process and the next start. No acknowledged
+//! write is lost, whatever page it is and at whatever point the process ended. The log opens with all of them, or is
+//! refused as damaged.
 //!
 //! Logs have random histories (appends, rolls, trims, resets, rests, restarts). Each page of each file in turn is
 //! zeroed, filled with ones, with noise, or with its earlier content, or has one bit flipped. The tests use a simulated
