@@ -46,7 +46,7 @@ enum CannotListen {
     Io(#[from] io::Error),
 }
 
-/// The thread that accepts clients.
+/// The acceptor of clients.
 #[derive(Clone)]
 pub(crate) enum ListensOn {
     /// The ring of a shard.

@@ -139,7 +139,7 @@ pub(crate) struct EnsembleOptions {
     pub(crate) list: Option<ListOptions>,
 }
 
-/// .. and the options of a world with servers that come and go.
+/// The options of a world with servers that come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListOptions {
     /// Servers that are not in the list at first.

@@ -10,7 +10,7 @@ use corral_consensus::{HardState, Membership, NodeId};
 use super::Checkers;
 use crate::violation::{Checked, require};
 
-/// Votes and leaders by term. Servers by their place. Servers by their place.
+/// Votes and leaders by term. Servers by their place.
 #[derive(Debug, Default)]
 pub(super) struct Elections {
     votes: BTreeMap<(u64, usize), usize>,

@@ -68,7 +68,7 @@ pub fn campaign(target: &Target, corpus: &[Vec<u8>], inputs: u64, seed: u64) -> 
     let mut stream = Stream::new(seed, target.name);
     let mut kept: Vec<Vec<u8>> = corpus.to_vec();
     let mut summary = Summary::default();
-    // Memory that is allocated once for all inputs is not any input's.
+    // Values that are made once for all inputs are not any input's.
     let _ = attempt(target, &[]);
     let mut known = corpus.iter().cloned();
     for _ in 0..inputs {

@@ -2,8 +2,7 @@
 //!
 //! Little endian: a header page, then the sections, each beginning at a multiple of 64. The section table at the end
 //! has offset u64, length u64, kind u32 and CRC32C u32 of each. The header names the table's place and checksum and the
-//! length of the file, so nothing can be cut off or added unseen. The header names the table's place and checksum and
-//! the length of the file, so nothing can be cut off or added unseen.
+//! length of the file, so nothing can be cut off or added unseen.
 
 use std::sync::Arc;
 

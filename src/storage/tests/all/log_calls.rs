@@ -260,7 +260,7 @@ fn a_reset_voids_what_was_there() {
     assert_eq!(entries(&log).expect("reads"), run(4, 5000..=5003, 10));
 }
 
-/// Entries that differ from those of the snapshot were kept, with all behind them.
+/// Regression: an open behind a snapshot kept entries that contradict it, with all behind them.
 #[test]
 fn behind_a_snapshot_goes_on_only_what_belongs_there() {
     for (snapshot, expect) in

@@ -1,4 +1,4 @@
-//! Properties over made-up records and hostile bytes: a record decodes to itself, no cut record is accepted, and no
+//! Properties over made-up records and hostile bytes. A record decodes to itself, no cut record is accepted, and no
 //! bytes make a decoder panic or allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
