@@ -75,8 +75,7 @@ pub struct RaftNode {
 }
 
 impl RaftNode {
-    /// Starts a node from the state that storage restored. It is a follower; a group of one calls
-    /// [`RaftNode::campaign`] next.
+    /// Starts a node from the restored state, as a follower. A group of one calls [`RaftNode::campaign`] next.
     ///
     /// # Errors
     /// A contradiction in `config` or `restored`.

@@ -204,11 +204,10 @@ impl Replica {
         self.raft.transfer_leader(to)
     }
 
-    /// Transfers leadership if the log of this leader is slow. It is slow if an append is not durable here, although a
-    /// voter has had it durable for `timeout`. A new leader waits, and transfers are rare, so leadership stays where it
-    /// is when all disks are slow. A leader without space in its log transfers whenever a voter has an entry that it
-    /// cannot write. A follower without space in its log does not campaign. Called every tick. Gives the successor when
-    /// a transfer begins.
+    /// Transfers leadership if this leader's log is slow: an append is not durable here, and has been at a voter for
+    /// `timeout`. A new leader waits, and transfers are rare, so leadership stays where it is when all disks are slow.
+    /// A leader without space in its log transfers whenever a voter has an entry that it cannot write. A follower
+    /// without space does not campaign. Called every tick. Gives the successor when a transfer begins.
     pub fn transfer_leadership_if_slow(&mut self, now: Micros, timeout: Micros, disk: LogDisk) -> Option<NodeId> {
         self.raft.set_log_full(disk == LogDisk::Full);
         let oldest = self.appends_in_flight.front();
@@ -282,8 +281,7 @@ impl Replica {
     }
 
     /// Sets whether the readers of applied entries lag so far that nothing more is applied ([`crate::Backlog`]
-    /// decides). Called before each turn. Committed entries that are not applied are bounded, so leader and followers
-    /// stop accepting.
+    /// decides). Called before each turn. Unapplied entries are bounded, so all members stop accepting.
     pub fn hold(&mut self, held: bool) {
         self.held = held;
     }

@@ -1,6 +1,6 @@
-//! Watches: one-shot exactly once, persistent ones always, in the order of zxids. The event comes before any reply that
-//! shows the change, and none is lost while the connection lives. setWatches tells the missed events (protocol chapters
-//! 4.3 and 14).
+//! Watches (protocol chapters 4.3 and 14): one-shot exactly once, persistent ones always, in the order of zxids.
+//! The event comes before any reply that shows the change, and none is lost while the connection lives. setWatches
+//! tells the missed events.
 //!
 //! The model's steps give the one legal stream of events for the watches of a connection. Each reply and each event
 //! moves the connection on to its zxid: what became due on the way must have come.
