@@ -1,7 +1,7 @@
 //! The flags every sub-command has, the types of their values, and the target made from them.
 //!
-//! Used by the `corral-bench` binary and by the server's `bench` sub-command. A value that is out of its limits is refused by
-//! clap, with the name of the flag; what two flags contradict in is a [`WrongFlag`]. Sends nothing.
+//! Used by the `corral-bench` binary and by the server's `bench` sub-command. Clap refuses a value that is out of its
+//! limits, with the name of the flag. A contradiction of two flags is a [`WrongFlag`]. Sends nothing.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

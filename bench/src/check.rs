@@ -1,8 +1,8 @@
 //! Judges every reply of a load, so that a broken server cannot look fast.
 //!
-//! A reply must carry no error but a tolerated one, and exactly the record the request asked for: the whole value, the Stat's
-//! sizes, the created path. Order and zxid are checked by the swarm. Runs on the client thread that owns the session. Knows no
-//! socket.
+//! A reply must carry no error but a tolerated one. It must hold exactly the record the request asked for: the whole
+//! value, the Stat's sizes, the created path. Order and zxid are checked by the swarm. Runs on the client thread that
+//! owns the session. Knows no socket.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering;

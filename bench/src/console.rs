@@ -1,6 +1,6 @@
-//! What the person at the terminal sees and does while a run lasts: progress on standard error, Ctrl-C.
+//! The terminal while a run lasts: progress on standard error, and Ctrl-C.
 //!
-//! The coordinating thread only. Knows nothing of what runs.
+//! The coordinating thread only. Knows nothing of the run.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -84,8 +84,8 @@ impl Memory {
     }
 }
 
-/// A warning for each process that does not listen on the port of one of the servers, because its CPU time and memory are
-/// reported as the server's. A process whose sockets cannot be read is not judged.
+/// A warning for each process that does not listen on the port of one of the servers. Its CPU time and memory are
+/// reported as the server's. A process with unreadable sockets is not judged.
 pub(crate) fn doubts(pids: &[i32], servers: &[SocketAddr]) -> Vec<String> {
     let known: Vec<(i32, Vec<u16>)> = pids.iter().filter_map(|pid| Some((*pid, ports(*pid)?))).collect();
     let serves = |ports: &[u16]| servers.iter().any(|server| ports.contains(&server.port()));

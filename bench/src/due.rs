@@ -1,4 +1,5 @@
-//! When the requests or sessions of an open loop are due, and what was due and not begun when the window ended.
+//! When the requests or sessions of an open loop are due, and the number that was due and not begun when the window
+//! ended.
 //!
 //! Due times are computed, never stored: a server that stalls costs no memory however long the line behind it grows. Used
 //! by a client thread for requests and by the storm of sessions. Knows no socket and no clock.
@@ -39,8 +40,8 @@ impl Due {
         due_ns
     }
 
-    /// Takes all that were due before `end_ns` off the schedule, and returns their number. `charge` gets how long they had waited
-    /// by `now_ns`, each with the number of those that had waited about as long.
+    /// Takes all that were due before `end_ns` off the schedule, and returns their number. `charge` gets their waiting
+    /// time by `now_ns`, each with the number of requests that had waited about as long.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     pub(crate) fn backlog(&mut self, now_ns: u64, end_ns: u64, mut charge: impl FnMut(u64, u64)) -> u64 {
         // As a float the number may be off by one in some millions.

@@ -17,14 +17,15 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, xid: i32, op: OpCode, path: &[u8], t
     encoded.expect("a request is far smaller than 2 GiB");
 }
 
-/// What follows the path in a create by a flag (0 is persistent, 3 ephemeral and sequential), open to everyone.
+/// The fields behind the path in a create by a flag (0 is persistent, 3 ephemeral and sequential), open to every
+/// client.
 pub(crate) fn create_tail(writer: &mut Writer<'_>, value: &[u8], flags: i32) {
     writer.buffer(Some(value));
     Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE).encode(writer);
     writer.i32(flags);
 }
 
-/// What follows the path in a setData.
+/// The fields behind the path in a setData.
 pub(crate) fn set_tail(writer: &mut Writer<'_>, value: &[u8], version: i32) {
     writer.buffer(Some(value));
     writer.i32(version);
@@ -57,7 +58,7 @@ impl Frames {
             used += frame_bytes;
             open = take(body)?;
         }
-        // An idle connection holds no memory for what it received once.
+        // An idle connection holds no memory for earlier bytes.
         if whole {
             self.partial = bytes[used..].to_vec();
         } else if used < joined.len() {

@@ -39,7 +39,7 @@ pub(crate) struct Percentile {
     pub(crate) us: f64,
 }
 
-/// Percentiles of the latency curve. Those that the number of samples does not support are left out.
+/// Percentiles of the latency curve. Percentiles that the number of samples does not support are left out.
 const PERCENTS: [f64; 22] = [
     0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9, 99.95, 99.99,
     99.995, 99.999, 99.9995, 99.9999,

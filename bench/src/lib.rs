@@ -1,9 +1,9 @@
 //! corral-bench: a load generator for any server that speaks the ZooKeeper protocol.
 //!
-//! One epoll loop per client thread drives sessions in a closed loop (connections x depth) or an open loop (a fixed rate, with
-//! latency counted from the time at which a request was due). It checks every reply, and accounts the server's CPU time per
-//! operation from the scheduler's nanosecond counters. It uses `corral-wire` alone. The server's `bench` sub-command calls
-//! [`dispatch`], and the binary `corral-bench` is the same without a server.
+//! One epoll loop per client thread drives sessions in a closed loop (connections x depth) or an open loop (a fixed
+//! rate). An open loop counts latency from the time at which a request was due. It checks every reply, and accounts the
+//! server's CPU time per operation from the scheduler's nanosecond counters. It uses `corral-wire` alone. The server's
+//! `bench` sub-command calls [`dispatch`], and the binary `corral-bench` is the same without a server.
 
 #![warn(missing_docs)]
 
@@ -51,8 +51,8 @@ pub struct Bench {
 /// It handles SIGINT, SIGTERM and SIGHUP for the rest of the process, to remove its znodes before it ends.
 ///
 /// # Errors
-/// Flags that do not fit together ([`WrongFlag`]), a server that cannot be reached, does not reply in time or replies wrongly,
-/// Ctrl-C, and if standard output is closed or a file cannot be written.
+/// Flags that do not fit together ([`WrongFlag`]), Ctrl-C, a closed standard output, or a file that cannot be written.
+/// Also a server that cannot be reached, does not reply in time or replies wrongly.
 pub fn dispatch(bench: &Bench) -> Result<()> {
     match &bench.scenario {
         Some(scenario) => scenario.run(),

@@ -53,5 +53,5 @@ pub(crate) const TIMELINE_ROWS_MAX: u32 = 700_000;
 pub(crate) const ROUNDS_MAX: u32 = 1_000_000;
 /// Watches held by idle sessions, all together.
 pub(crate) const WATCHES_MAX: u64 = 100_000_000;
-/// Sessions in one line for a lock: every one that leaves makes another list them all.
+/// Sessions in one line for a lock: every session that leaves makes another list them all.
 pub(crate) const CONTENDERS_MAX: u32 = 10_000;

@@ -1,7 +1,7 @@
 //! One socket as a client thread drives it: bytes not yet sent, bytes that are not yet a whole frame, and the kernel's
 //! readiness.
 //!
-//! Owned by one client thread. Buffers grow only with what is in flight. Knows no xids and no sessions.
+//! Owned by one client thread. Buffers grow only with the bytes in flight. Knows no xids and no sessions.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -82,7 +82,7 @@ impl Link {
         }
     }
 
-    /// Hands every whole frame in what was received so far to `take`.
+    /// Passes every whole frame of the received bytes to `take`.
     pub(crate) fn frames(&mut self, received: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.partial.take(received, REPLY_BYTES_MAX, |body| take(body).map(|()| true)).map(|_| ())
     }

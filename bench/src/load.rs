@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     svg.map_or(Ok(()), |folder| fs::create_dir_all(folder).with_context(|| named("--svg", folder)))?;
     let measured = execute(&plan)?;
     let printed = report(&plan, &measured).print(&args.common);
-    // Whatever cannot be written, the rest is not lost with it.
+    // If one output cannot be written, the others are not lost with it.
     let rows = || timeline(&measured.gathered.rows);
     let listed = csv
         .zip(file)
@@ -62,7 +62,7 @@ impl ByOp {
     }
 }
 
-/// What was run, for people.
+/// The run in one line, for people.
 fn headline(plan: &Plan) -> String {
     let (args, sizes) = (&plan.args, plan.args.value_bytes);
     let pace = args.rate.map_or("closed loop".to_owned(), |rate| format!("open loop at {rate:.0}/s"));

@@ -7,7 +7,7 @@ use clap::Parser;
 
 /// A load generator for any server that speaks the ZooKeeper protocol.
 ///
-/// Without a sub-command it keeps DEPTH requests in flight on each of SESSIONS sessions and reports throughput, latency
+/// Without a sub-command it keeps DEPTH requests in flight on each of SESSIONS sessions. It reports throughput, latency
 /// percentiles and, with --pid, the server's CPU time per operation.
 #[derive(Parser)]
 #[command(name = "corral-bench", version)]

@@ -1,5 +1,5 @@
-//! What is measured of a load: each client thread enters latencies into histograms of its own, which the coordinator takes
-//! interval by interval.
+//! The measurements of a load: each client thread enters latencies into histograms of its own, which the coordinator
+//! takes interval by interval.
 //!
 //! A reply belongs to the interval in which it was entered; the coordinator decides when one ends, and an interval's length is what
 //! it was. Histograms are added, never averaged: every percentile is that of all samples of all threads. Knows no socket.
@@ -58,7 +58,7 @@ impl Cells {
         }
     }
 
-    /// Those that are asked for, together.
+    /// The latencies that `of` selects, together.
     fn total(&self, of: impl Fn(Pace, Kind) -> bool) -> Histogram<u64> {
         let mut sum = histogram();
         for (_, latency) in self.latencies.iter().filter(|((pace, kind), _)| of(*pace, *kind)) {
@@ -68,7 +68,7 @@ impl Cells {
     }
 }
 
-/// What the coordinator and the client threads share. Times are nanoseconds since `start`.
+/// The state that the coordinator and the client threads share. Times are nanoseconds since `start`.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) start: Instant,
@@ -87,7 +87,7 @@ impl Shared {
         Self { start, end_ns, operations, failed, cells }
     }
 
-    /// Ends the window now; the client threads then wait for what is in flight and stop.
+    /// Ends the window now; the client threads then wait for their requests in flight and stop.
     pub(crate) fn end(&self) -> u64 {
         let now_ns = self.now_ns();
         self.end_ns.store(now_ns, Ordering::SeqCst);
@@ -123,7 +123,7 @@ impl Shared {
         self.operations.fetch_add(operations, Ordering::Relaxed);
     }
 
-    /// What a thread enters its latencies into.
+    /// The histograms of a thread's latencies.
     pub(crate) fn cells(&self, thread: usize) -> MutexGuard<'_, Cells> {
         self.cells[thread].lock().expect("a thread that panics aborts the process")
     }
@@ -136,7 +136,7 @@ impl Shared {
     }
 }
 
-/// What is known of some requests at the end.
+/// The figures of some requests at the end.
 #[derive(Debug)]
 pub(crate) struct Total {
     /// Latency in nanoseconds of the window's requests, those in flight at its end included.
@@ -166,7 +166,7 @@ pub(crate) struct Interval {
 /// All that was measured. An interval's histograms are given up for one row, so that a week's run takes little memory.
 #[derive(Debug)]
 pub(crate) struct Gathered {
-    /// Whose requests make the rows; `None` for all.
+    /// The pace of the requests that make the rows; `None` for all.
     rows_of: Option<Pace>,
     pub(crate) rows: Vec<Interval>,
     within: Cells,

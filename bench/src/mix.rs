@@ -1,4 +1,4 @@
-//! What requests a load consists of: the kinds of operation with their weights, and the keys, drawn evenly or by Zipf's law.
+//! The requests of a load: the kinds of operation with their weights, and the keys, drawn evenly or by Zipf's law.
 //!
 //! Made once from the command line, then read by every client thread; each connection owns its generator of random numbers.
 //! Knows no wire format and no socket.
@@ -9,7 +9,7 @@ use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
 use crate::limits::WEIGHT_MAX;
 
-/// What `--op` can name; all but the last are a [`Kind`] of request, in the same order.
+/// The operations that `--op` can name; all but the last are a [`Kind`] of request, in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Operation {
     /// getData of a key
@@ -22,7 +22,7 @@ pub(crate) enum Operation {
     Set,
     /// create of a new persistent znode (durable on the server)
     Create,
-    /// delete of a znode the same connection has created; one that has none left creates one
+    /// delete of a znode the same connection has created; creates one if none is left
     Delete,
     /// multi of --multi-ops setData (durable on the server)
     Multi,
@@ -30,7 +30,7 @@ pub(crate) enum Operation {
     Mix,
 }
 
-/// What one request does. Its number is its place in tables.
+/// The operation of one request. Its number is its place in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Get,

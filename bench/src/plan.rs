@@ -1,4 +1,4 @@
-//! The flags of a load, and what follows from them together.
+//! The flags of a load, and the settings that follow from them together.
 //!
 //! A client thread gets everything from the plan, which cannot be out of its limits. Knows no socket.
 
@@ -177,7 +177,7 @@ pub(crate) struct Plan {
     pub(crate) mix: Mix,
     /// The exponent of Zipf's law; `None` for uniform keys.
     pub(crate) theta: Option<f64>,
-    /// Connections that always have this many requests in flight, beside those that follow the rate.
+    /// Connections that always have this many requests in flight, beside the connections that follow the rate.
     pub(crate) flood: Option<Flood>,
 }
 
@@ -230,7 +230,7 @@ impl Plan {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub(crate) fn intervals_max(&self) -> u32 {
         let Args { ops, duration, interval, .. } = &self.args;
-        // What ends a little after a full interval does not make one more.
+        // A short rest behind the last full interval does not make one more.
         let intervals = (duration.as_secs_f64() / interval.as_secs_f64() - 0.1).ceil() as u32;
         if ops.is_some() { u32::MAX } else { intervals.max(1) }
     }

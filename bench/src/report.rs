@@ -1,6 +1,6 @@
 //! Reports: the fields that a run found out, printed as one line of JSON or as a table with the same names.
 //!
-//! A report begins with what was run, when and where. Knows no socket and not what was measured.
+//! A report begins with the settings, time and place of the run. Knows no socket and not what was measured.
 
 use std::fs;
 use std::io::Write as _;
@@ -31,13 +31,13 @@ pub(crate) use fields;
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) scenario: &'static str,
-    /// What was run, for people.
+    /// The run in one line, for people.
     pub(crate) headline: String,
-    /// What was run.
+    /// The settings of the run.
     pub(crate) load: Fields,
-    /// What was found.
+    /// The results.
     pub(crate) figures: Fields,
-    /// What a reader of the figures must know.
+    /// Facts that a reader of the figures must know.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -143,7 +143,7 @@ fn command(words: impl Iterator<Item = String>) -> String {
     [program].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// What a reader of an open loop's figures must know if the server did not keep up.
+/// The remark for a reader of an open loop's figures if the server did not keep up.
 pub(crate) fn overloaded(offered: f64, throughput: f64) -> Option<String> {
     // Small rates have decimals that matter.
     let digits = if offered < 10.0 { 3 } else { 0 };

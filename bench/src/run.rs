@@ -1,7 +1,7 @@
 //! One load from its sessions to its figures: open, warm up, measure, drain.
 //!
-//! The coordinating thread: it samples the server's CPU time at both ends of the measured window, merges what the client
-//! threads hand over, prints progress and watches for Ctrl-C. Knows no protocol.
+//! The coordinating thread: it samples the server's CPU time at both ends of the measured window. It merges the results
+//! of the client threads, prints progress and watches for Ctrl-C. Knows no protocol.
 
 use std::sync::Arc;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::stage::{Paths, Stage};
 use crate::worker::{Client, Findings, Worker};
 use crate::workload::{OwnZnodes, Workload};
 
-/// What a run measured; nothing in it is rounded.
+/// The measurements of a run; nothing in it is rounded.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) window: Duration,
@@ -30,7 +30,7 @@ pub(crate) struct Measured {
     pub(crate) server_resident_kib: Option<u64>,
     /// Warnings about the processes of `--pid`.
     pub(crate) doubts: Vec<String>,
-    /// What each connection created, with the connection's number.
+    /// The znodes that each connection created, with the connection's number.
     own: Vec<(u32, OwnZnodes)>,
     workload: Arc<Workload>,
 }
@@ -124,7 +124,7 @@ fn watch(
     }
     stage.restart_cpu()?;
     let (begun, before) = (Instant::now(), shared.operations());
-    // What the warm-up entered is forgotten.
+    // Entries of the warm-up are dropped.
     shared.take();
     let interval = plan.args.interval;
     while !shared.failed() && !stage.stopped() {

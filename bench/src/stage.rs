@@ -1,5 +1,5 @@
-//! What every run needs around its measuring: the target, sessions, CPU clocks, progress; znodes prepared before and removed
-//! after it.
+//! The parts that every run needs around its measuring: the target, sessions, CPU clocks, progress; znodes prepared
+//! before and removed after it.
 //!
 //! On the coordinating thread. Does not know what is measured.
 
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
 
 pub(crate) type Paths<'a> = Box<dyn Iterator<Item = String> + 'a>;
 
-/// That a run creates no znodes but those that were prepared.
+/// The paths of a run that creates no znodes beside the prepared ones.
 pub(crate) fn nothing<R>(_: &R) -> Paths<'_> {
     Box::new(std::iter::empty())
 }
@@ -102,8 +102,9 @@ impl Stage {
         Ok(sessions)
     }
 
-    /// Creates the run's own znode and those `below` it (parents first, the nth with `value(n)`), measures, and removes them and
-    /// those that were `made` meanwhile. After a failure it removes what was prepared. If that fails too, the error names the place.
+    /// Creates the run's own znode and the znodes `below` it (parents first, the nth with `value(n)`), and measures.
+    /// Then it removes them and the znodes that were `made` meanwhile. After a failure it removes what was prepared. If
+    /// that fails too, the error names the place.
     pub(crate) fn perform<'v, R>(
         &mut self,
         below: &dyn Fn() -> Vec<String>,
@@ -155,7 +156,7 @@ impl Stage {
         let (progress, interrupt, chroot) = (&mut self.progress, &mut self.interrupt, &self.target.chroot);
         let before = interrupt.seen();
         let record = |_| encoded(|writer| writer.i32(VERSION_ANY));
-        // Of what was prepared the run may have deleted some.
+        // The run may have deleted some of the prepared znodes.
         let all = made.chain(below.into_iter().rev());
         admin.run(OpCode::Delete, all, &record, &[ErrorCode::NoNode], |done| {
             let again = interrupt.seen_again() || (!before && interrupt.seen());

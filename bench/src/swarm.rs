@@ -94,7 +94,7 @@ struct Peer<T> {
     begun_ns: u64,
 }
 
-/// Sessions of one thread whose requests have tags of a type.
+/// Sessions of one thread, with requests that have tags of a type.
 #[derive(Debug)]
 pub(crate) struct Swarm<T> {
     epoll: Epoll,
@@ -108,7 +108,7 @@ pub(crate) struct Swarm<T> {
     pub(crate) reply_timeout: Duration,
     looked_ns: u64,
     granted: u64,
-    /// A session whose socket is looked at between those of others, see [`Swarm::favour`].
+    /// A session with a socket that is looked at between those of others, see [`Swarm::favour`].
     favoured: Option<usize>,
 }
 
@@ -136,7 +136,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Begins to open a session. Returns its number, which may be that of one that is over.
+    /// Begins to open a session. Returns its number, which may be that of an ended session.
     pub(crate) fn open(&mut self, server: SocketAddr) -> Result<usize> {
         let begun_ns = self.now_ns();
         let mut link = Link::new(Socket::new(begin_connect(server)?, server, self.tls.as_ref())?, begun_ns);
@@ -171,7 +171,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         peer.call(Call::Own(tag), xid, since_ns, encode);
     }
 
-    /// Sends a request now: its record is the encoded path and what follows.
+    /// Sends a request now: its record is the encoded path and the following bytes.
     pub(crate) fn request(&mut self, peer: usize, op: OpCode, record: [&[u8]; 2], tag: T) -> Result<()> {
         let now_ns = self.now_ns();
         self.push(peer, tag, now_ns, |out, xid| push_frame(out, xid, op, record[0], record[1]));
@@ -186,7 +186,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         self.flush(at)
     }
 
-    /// Closes every open session and waits until all are over. What else comes meanwhile is passed on.
+    /// Closes every open session and waits until all are over. Other events meanwhile are passed on.
     pub(crate) fn close_all(&mut self, mut take: impl FnMut(Event<T>) -> Result<()>) -> Result<()> {
         for at in 0..self.peers.len() {
             let closing = self.peers[at].waiting.iter().any(|of| matches!(of.call, Call::Close));
@@ -215,7 +215,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         }
     }
 
-    /// Looks at this session's socket again and again while others are served, so that its replies are not found late only
+    /// Looks at this session's socket again and again while others are served. So its replies are not found late only
     /// because this thread was busy with the others.
     pub(crate) fn favour(&mut self, peer: usize) {
         self.favoured = Some(peer);
@@ -282,7 +282,7 @@ impl<T: Copy + std::fmt::Debug> Swarm<T> {
         Ok(())
     }
 
-    /// Reads one session's socket once, and passes on what came.
+    /// Reads one session's socket once, and passes on the events.
     pub(crate) fn serve(
         &mut self,
         at: usize,

@@ -1,9 +1,10 @@
 //! A client thread: one epoll loop over its share of the sessions.
 //!
 //! In a closed loop every reply is followed at once by the next request of that session, one write per batch of
-//! replies. In an open loop requests fall due at a fixed rate; one that finds no free place waits, and its latency
-//! counts from when it was due, so that the waiting time of a stalled server is counted for all requests (no coordinated omission).
-//! The window is dictated by the coordinator through what they share. Knows nothing of CPU accounting and reports.
+//! replies. In an open loop requests fall due at a fixed rate. A request that finds no free place waits, and its
+//! latency counts from when it was due. So the waiting time of a stalled server is counted for all requests (no
+//! coordinated omission). The window is dictated by the coordinator through what they share. Knows nothing of CPU
+//! accounting and reports.
 
 use std::collections::VecDeque;
 
@@ -20,12 +21,12 @@ use crate::workload::{OwnZnodes, Request, Workload};
 /// The longest wait for events, in milliseconds.
 const WAIT_MS: u16 = 100;
 
-/// What one client thread found, beside the latencies.
+/// The findings of one client thread, beside the latencies.
 #[derive(Debug)]
 pub(crate) struct Findings {
     /// Requests that were due but never sent.
     pub(crate) backlog: u64,
-    /// What each connection created, with the connection's number.
+    /// The znodes that each connection created, with the connection's number.
     pub(crate) own: Vec<(u32, OwnZnodes)>,
 }
 
@@ -63,8 +64,8 @@ pub(crate) struct Worker<'a> {
     interval_ns: Option<f64>,
     swarm: Swarm<Request>,
     clients: Vec<Client>,
-    /// In these turns sockets are served: beside a flood those that follow a rate first, so that the client's own work for the
-    /// flood does not count as the server's delay.
+    /// In these turns sockets are served: beside a flood, sockets that follow a rate come first. So the client's own
+    /// work for the flood does not count as the server's delay.
     passes: &'static [Option<Pace>],
     schedule: Option<Schedule>,
     /// Sessions that were given requests in this turn of the open loop.

@@ -1,5 +1,5 @@
-//! What the requests of a load look like: the znodes' names, the encoded requests, the choice of the next operation, and
-//! which znodes a session has created.
+//! The requests of a load: the znodes' names, the encoded requests, the choice of the next operation, and the znodes
+//! that a session has created.
 //!
 //! Everything a request needs apart from its xid is encoded once before the run, so that a client thread spends its
 //! time on sockets. Shared by all client threads, read-only but for the czxids seen. Knows no socket and no clock.
@@ -24,7 +24,7 @@ pub(crate) struct Request {
     pub(crate) key: u32,
     /// Bytes of the value it writes.
     pub(crate) length: u32,
-    /// The connection, which is part of the name of what it creates.
+    /// The connection, which is part of the names of its znodes.
     pub(crate) connection: u32,
 }
 
@@ -54,7 +54,7 @@ impl OwnZnodes {
     }
 }
 
-/// The encoded parts of every request of a run and what its replies must hold.
+/// The encoded parts of every request of a run, and the expected contents of their replies.
 #[derive(Debug)]
 pub(crate) struct Workload {
     chroot: String,

@@ -34,7 +34,7 @@ const MAILBOX_BATCH: usize = 256;
 /// Where the actor's messages go.
 pub(crate) struct ConsensusChannels {
     pub(crate) shards: Vec<Post<ToShard>>,
-    /// What each of them has applied.
+    /// How far each shard has applied.
     pub(crate) taken: Vec<Taken>,
     pub(crate) log: flume::Sender<corral_engine::ToLog>,
     pub(crate) writer: flume::Sender<ToWriter>,
@@ -53,16 +53,16 @@ pub(crate) struct ConsensusChannels {
     pub(crate) tick: Duration,
 }
 
-/// See the module.
+/// Drives the engine: takes events from the mailbox, and carries out the engine's effects.
 pub(crate) struct ConsensusActor {
     engine: Box<Engine>,
     channels: ConsensusChannels,
     clock: Clock,
     turn: Rc<Turn>,
-    /// What the engine asked for last, kept for its memory.
+    /// The effects of the last step, kept for their memory.
     effects: Vec<Effect>,
     times: AppendTimes,
-    /// What was shown of it last.
+    /// The engine's status as it was shown last.
     shown: Option<Status>,
     /// As it was reported last.
     stranger: Option<NodeId>,
@@ -321,7 +321,7 @@ impl ConsensusActor {
                     tracing::error!("peer connections cannot be restarted, trying again: {error}");
                 }
             }
-            // Fails only where nobody listens yet, because this server is told to stop.
+            // Fails only if no thread receives yet, because this server is told to stop.
             ToPeers::Moved(moved) => {
                 moved.list.iter().for_each(|list| self.channels.gauges.show_members(list.clone()));
                 let _ = self.channels.ports.send(moved);
@@ -331,7 +331,7 @@ impl ConsensusActor {
 
     // ----- figures -----
 
-    /// What others than the engine found wrong.
+    /// Counts a finding of another component than the engine.
     fn count(&self, distrust: &CorruptState) {
         let gauges = &self.channels.gauges;
         match distrust.finding {
@@ -341,14 +341,14 @@ impl ConsensusActor {
         };
     }
 
-    /// For whoever asks, once a tick.
+    /// Stores the digests in the gauges, once a tick.
     fn show_digests(&mut self) {
         let mismatches = self.engine.take_digest_mismatches();
         let view = self.engine.sequencer().view();
         self.channels.gauges.show_digests(mismatches, view.digest_log());
     }
 
-    /// For whoever asks, as soon as it is another.
+    /// Stores the engine's status in the gauges, as soon as it changes.
     fn show(&mut self) {
         let status = self.engine.status();
         if self.shown.as_ref() != Some(status) {
@@ -401,7 +401,7 @@ impl Resident {
         self.actor.over
     }
 
-    /// For an executor whose shard does not drive it.
+    /// Serves on an executor without a shard that drives the actor.
     pub(crate) async fn run(self) {
         self.actor.run(self.mailbox).await;
     }

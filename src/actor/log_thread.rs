@@ -92,7 +92,8 @@ impl Inbox<'_> {
         self.held.take_next().or_else(|| self.mailbox.try_recv().ok())
     }
 
-    /// Waits a little for space. What may be let go of the log is let go at once: it may be what the disk is full of.
+    /// Waits a little for space. A part of the log that may be dropped is dropped at once: it may be the part that
+    /// fills the disk.
     fn wait_for_space(&mut self, log: &mut Log<MmapDisk>) -> Result<(), LogError> {
         const RETRY_AFTER: Duration = Duration::from_millis(200);
         let until = Instant::now() + RETRY_AFTER;
@@ -111,7 +112,7 @@ impl Inbox<'_> {
         }
     }
 
-    /// What to say when this append, and those behind it, are given up for want of space.
+    /// The fault when this append, and those behind it, are given up for want of space.
     fn given_up(&self, append: Option<&Append>, error: &LogError) -> Fault {
         let entries = || append.into_iter().chain(self.held.appends()).flat_map(|append| &append.entries);
         let (count, bytes) = (entries().count(), entries().map(|entry| entry.payload.len()).sum::<usize>());
@@ -123,7 +124,7 @@ impl Inbox<'_> {
     }
 }
 
-/// Whom the log thread serves, and who may end its timeout.
+/// The channel and the counters for the log thread's reports, and the end of its wait for space.
 pub(crate) struct LogKeeper<'a> {
     /// Syncs that take longer are told.
     pub(crate) slow_sync: Duration,
@@ -216,10 +217,9 @@ impl LogKeeper<'_> {
         Ok(())
     }
 
-    /// Waits for space if there is none: writes wait until then, reads go on. What is written already, up to
-    /// `written`, does not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most, and says
-    /// what of
-    /// `append` is given up. What has no space has done nothing, and may be done again.
+    /// Waits for space if there is none: writes wait until then, reads go on. Entries that are written already, up to
+    /// `written`, do not wait with it. A server that is to stop waits for [`SPACE_WAIT_AT_STOP`] at most, and reports
+    /// the part of `append` that is given up. An action without space has done nothing, and may be repeated.
     fn when_possible(
         &self,
         log: &mut Log<MmapDisk>,

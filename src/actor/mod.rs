@@ -1,8 +1,7 @@
-//! The drivers of the pure actors: each carries time, bytes and messages in, and what the actor asks for away.
+//! The drivers of the pure actors: each carries time, bytes and messages in, and the actor's effects out.
 //!
-//! One file per actor; `crate::messages` holds the closed set of messages between them. What an actor decides is
-//! decided in
-//! `corral-core` and `corral-engine`, never here.
+//! One file per actor; `crate::messages` holds the closed set of messages between them. `corral-core` and
+//! `corral-engine` make an actor's decisions, never this module.
 
 mod append_times;
 pub(crate) mod consensus;

@@ -1,12 +1,12 @@
 //! The scrubber: a plain thread of low priority that reads every snapshot file and every log segment once in a
-//! configured time and compares them with their checksums.
+//! configured time. It compares them with their checksums.
 //!
-//! What it reads of the newest snapshot is what the server serves: a mapping and its file share their pages. Older
-//! snapshots of which znodes still have their data are read where they are mapped: their files may be gone. It decides
-//! nothing; it tells the consensus actor. A damaged snapshot that is not the one that is served is put aside. A segment
-//! that is being written is read again before damage is reported. Files are read in pieces of 1 MiB, with a rest before
-//! each, and not mapped. A file that cannot be read for another reason than the disk (no memory, no descriptor, no
-//! permission) is not damaged: it is read again by the next scrub.
+//! The bytes that it reads of the newest snapshot are the bytes that the server serves: a mapping and its file share
+//! their pages. Older snapshots of which znodes still have their data are read where they are mapped: their files may
+//! be gone. It decides nothing; it tells the consensus actor. A damaged snapshot is put aside, unless it is the served
+//! one. A segment that is being written is read again before damage is reported. Files are read in pieces of 1 MiB,
+//! with a rest before each, and not mapped. A file that cannot be read for another reason than the disk (no memory, no
+//! descriptor, no permission) is not damaged. The next scrub reads it again.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 /// A log that is being written is read so often before damage is reported.
 const LOG_READS: usize = 3;
 
-/// What the scrubber is told at its start.
+/// The scrubber's settings at its start.
 pub(crate) struct ScrubSettings {
     /// Time from the end of one scrub to the beginning of the next; `None`: only when asked.
     pub(crate) interval: Option<Duration>,
@@ -40,7 +40,7 @@ pub(crate) struct ScrubSettings {
     pub(crate) log_dir: PathBuf,
 }
 
-/// What the scrubber works with.
+/// The scrubber: its disk, settings and channels.
 pub(crate) struct Scrubber {
     disk: MmapDisk,
     settings: ScrubSettings,
@@ -93,7 +93,7 @@ impl Scrubber {
         Scrubber { disk, settings, gauges, consensus, lenders, stays: BTreeSet::new() }
     }
 
-    /// Runs until nobody can ask any more.
+    /// Runs until no sender of requests is left.
     pub(crate) fn run(mut self, asked: &flume::Receiver<()>) {
         lower_priority();
         loop {
@@ -104,7 +104,7 @@ impl Scrubber {
             if ended {
                 return;
             }
-            // Who asked meanwhile is served by this scrub, too.
+            // This scrub also serves the requests that came meanwhile.
             asked.try_iter().for_each(drop);
             self.scrub();
         }
@@ -169,7 +169,7 @@ impl Scrubber {
         Ok(())
     }
 
-    /// What is served is damaged. It is counted where this is taken.
+    /// Reports that served data are damaged. It is counted where this is taken.
     fn distrust(&self, pass: &mut Pass, what: String) {
         pass.damaged += 1;
         let _ =
@@ -216,7 +216,7 @@ impl Scrubber {
         Ok(())
     }
 
-    /// Damage to what was known to be durable, and why a segment was not read, if one was not.
+    /// Damage to data known to be durable, and the reason why a segment was not read, if one was not.
     fn segments(&self, pass: &mut Pass) -> std::io::Result<(Option<String>, Option<String>)> {
         let disk = MmapDisk::open_read_only(&self.settings.log_dir).map_err(std::io::Error::other)?;
         let mut damage = Damage::default();

@@ -53,7 +53,7 @@ pub(crate) struct ShardChannels {
     pub(crate) gauges: Arc<Gauges>,
     /// The newest zxid that the view of any shard is at.
     pub(crate) applied: Arc<AtomicU64>,
-    /// What this shard has applied.
+    /// How far this shard has applied.
     pub(crate) taken: Taken,
 }
 
@@ -64,7 +64,7 @@ impl ShardChannels {
     }
 }
 
-/// See the module.
+/// Drives one shard: passes it messages and clients' bytes, and sends its replies and proposals.
 pub(crate) struct ShardActor {
     id: ShardId,
     shard: RefCell<Shard>,
@@ -72,7 +72,7 @@ pub(crate) struct ShardActor {
     effects: RefCell<Effects>,
     clients: Clients,
     closing: RefCell<Closing>,
-    /// Connections whose four-letter command is answered elsewhere.
+    /// Connections with a four-letter command that is answered elsewhere.
     asking: RefCell<HashSet<ConnId>>,
     /// When the batch that is being applied was sent.
     batch_sent: Cell<Option<Micros>>,

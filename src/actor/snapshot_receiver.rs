@@ -18,8 +18,8 @@ struct Taking {
     receiver: SnapshotReceiver<MmapDisk>,
 }
 
-/// Runs until every sender is gone. What an earlier process left unfinished goes first.
-/// `mismatches` counts those whose znodes do not have the digest that was stored.
+/// Runs until every sender is gone. First it removes the unfinished file of an earlier process. `mismatches` counts the
+/// snapshots with znodes that do not have the stored digest.
 pub(crate) fn run(
     disk: &MmapDisk,
     inbox: &flume::Receiver<ToSnapshotReceiver>,
@@ -94,7 +94,7 @@ fn piece(
     }
     let name = one.receiver.finish().map_err(|error| error.to_string())?;
     let loaded = load(disk, &name.file, 1, mismatches).map_err(|unusable| unusable.to_string());
-    // As long as it were there it would count as one of those that are kept.
+    // A damaged file would count as one of the kept snapshots as long as it exists.
     loaded.inspect_err(|_| forget(disk, &name.file)).map(|loaded| Incoming::Whole { index, snapshot: loaded.into() })
 }
 
@@ -135,7 +135,7 @@ mod tests {
         std::fs::read(directory.path().join(name)).expect("it is read")
     }
 
-    /// What comes of these bytes, and the snapshots on the disk then.
+    /// The events for these bytes, and the snapshots on the disk then.
     fn receive(bytes: Vec<u8>) -> (Vec<Event>, usize) {
         let directory = tempfile::tempdir().expect("a directory");
         let (sender, inbox) = flume::unbounded();

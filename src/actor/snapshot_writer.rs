@@ -1,5 +1,5 @@
-//! The snapshot writer: a plain thread of low priority that merges a frozen state into the next snapshot file, and the
-//! place where large things are dropped.
+//! The snapshot writer: a plain thread of low priority that merges a frozen state into the next snapshot file. It also
+//! drops large values.
 //!
 //! It works in memory bounded by one section and never holds up a core: what it needs is immutable and shared.
 
@@ -29,14 +29,14 @@ use crate::runtime::threads::lower_priority;
 
 /// A snapshot is written no faster than this: a million znodes of 100 bytes take 1.4 s.
 const SNAPSHOT_BYTES_PER_S: u64 = 128 << 20;
-/// Quiet time after which the memory of what was dropped goes back to the kernel.
+/// Quiet time after which the memory of dropped values goes back to the kernel.
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 /// How often free memory goes back while no snapshot is written.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
 /// How soon again after clients have fallen silent.
 const GIVE_BACK_CALM: Duration = Duration::from_secs(1);
 
-/// What the writer is told at its start.
+/// The settings of the writer.
 pub(crate) struct SnapshotSettings {
     /// Snapshots kept, the newest included.
     pub(crate) retained: usize,
@@ -114,7 +114,7 @@ pub(crate) fn run(
 
 /// The snapshots on the disk, as far as they concern the writer.
 struct Kept {
-    /// The newest one that is known to be whole.
+    /// The newest snapshot that is known to be whole.
     newest: Option<Place>,
     /// A snapshot with changes that are not to be trusted, and the reason. Nothing is written of a state above it.
     spoilt: Option<(Weak<Snapshot>, CorruptState)>,
@@ -199,8 +199,8 @@ impl Shortage {
     }
 }
 
-/// While changes were evaluated above a snapshot, they copied from it, such as the data of a znode whose ACL was set.
-/// It is compared with its checksums once more, before any snapshot of these changes is begun, so that no copy of a
+/// While changes were evaluated above a snapshot, they copied from it, such as the data of a znode when its ACL was
+/// set. It is compared with its checksums once more, before any snapshot of these changes is begun. So no copy of a
 /// damaged place gets into one. A start then evaluates them anew.
 fn look_again(snapshot: &Snapshot) -> Result<(), CorruptState> {
     snapshot.verify().map_err(|fault| CorruptState { finding: Finding::DamagedSnapshot, what: fault.to_string() })
@@ -266,7 +266,7 @@ pub(crate) fn write_alone(disk: &MmapDisk, state: FrozenState) -> Result<String,
     write(disk, &settings, &Stopwatch::default(), state).map(|_| name)
 }
 
-/// Writes a snapshot, maps and checks it, and removes those that are not kept.
+/// Writes a snapshot, maps and checks it, and removes snapshots that are not kept.
 ///
 /// # Errors
 /// [`NotWritten`]; the snapshots that were there stay.
@@ -301,8 +301,8 @@ pub(crate) fn write(
     Ok(WrittenSnapshot { snapshot: snapshot.snapshot, bytes: snapshot.bytes, index, term, kept })
 }
 
-/// Keeps a snapshot from taking all of the disk: the log shares it, and each of the log's syncs waits for what the disk
-/// was given before.
+/// Keeps a snapshot from taking all of the disk. The log shares it, and each of the log's syncs waits for earlier
+/// writes.
 fn pace() -> Pace {
     let mut before = Instant::now();
     Box::new(move |bytes| {
@@ -347,7 +347,7 @@ mod tests {
     const SESSION: SessionId = SessionId(1);
     const SETTINGS: SnapshotSettings = SnapshotSettings { retained: 10, purge: true, paced: true };
 
-    /// A state whose tree is this snapshot.
+    /// A state with this snapshot as its tree.
     fn above(snapshot: Arc<Snapshot>, index: u64) -> FrozenState {
         let mut view = View::new(snapshot);
         let (delta, sessions) = (view.freeze(), SessionTable::default());
@@ -359,7 +359,8 @@ mod tests {
         Arc::clone(View::empty(7).snapshot())
     }
 
-    /// What the consensus actor is told when the writer was told this, and whose bytes may be lent.
+    /// Runs the writer with these messages. Gives the events for the consensus actor, and the snapshots with bytes that
+    /// may be lent.
     fn run_with(disk: &MmapDisk, messages: impl IntoIterator<Item = ToWriter>) -> (Vec<Event>, Lenders) {
         let (to_writer, inbox) = flume::unbounded();
         let lenders = Lenders::default();

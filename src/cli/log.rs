@@ -1,8 +1,8 @@
 //! `corral log dump`: prints the records of a log directory, also of a damaged one, or the entries of an archive. The main thread only;
 //! reads, never writes.
 //!
-//! An unfinished record at the end is what a power failure leaves, and no damage; a place without a valid record below what
-//! is known to be durable is.
+//! An unfinished record at the end is the result of a power failure, and no damage. A place without a valid record
+//! below the durable point is damage.
 
 pub(super) mod filter;
 mod json;
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     filter: Filter,
 }
 
-/// What was seen, for the last line.
+/// The totals for the last line.
 #[derive(Default)]
 struct Totals {
     segments: u64,

@@ -20,10 +20,10 @@ pub(crate) struct Arguments {
     yes: bool,
 }
 
-/// Says what the data directory holds and what that may lack, and with `--yes` changes its membership.
+/// Reports the content of the data directory and its possible gaps. With `--yes` it changes the membership.
 ///
 /// # Errors
-/// What keeps it from being done.
+/// The fault that keeps it from being done.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     let config = arguments.config.load()?.config;
     let survivor = Survivor::read(&config, thread::available_parallelism().map_or(1, usize::from))?;

@@ -112,7 +112,7 @@ pub(crate) struct Arguments {
 /// Runs the server until it is told to stop.
 ///
 /// # Errors
-/// Whatever keeps it from starting or ends it early.
+/// Any fault that keeps it from starting or ends it early.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Fault> {
     // Before anything is made: told to stop while it starts, the server ends in good order too.
     let signals = Signals::take_over()?;

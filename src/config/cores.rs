@@ -148,7 +148,7 @@ pub(crate) struct CorePlan {
     pub(crate) log_cpu: Option<u32>,
     /// CPU of the control thread; `None` = the kernel places it.
     pub(crate) control_cpu: Option<u32>,
-    /// What an operator should know about the plan.
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -163,12 +163,12 @@ impl Config {
     /// The executors for a host on which this process may use the given CPUs.
     ///
     /// With a per-core table the plan is that table. Without one it is derived: `runtime.shards` shards, or if that is
-    /// 0 as many as suit the CPUs, each pinned to a CPU of its own; if there are more executors than CPUs none is
+    /// 0 as many as suit the CPUs. Each is pinned to a CPU of its own. If there are more executors than CPUs none is
     /// pinned.
     ///
     /// # Errors
-    /// A `Config` fault for a CPU that is not there, a table without a shard or with other than one consensus actor, or
-    /// a table that contradicts `runtime.shards`.
+    /// A `Config` fault for a CPU that is not there, or a table that contradicts `runtime.shards`. Also for a table
+    /// without a shard or with other than one consensus actor.
     pub(crate) fn core_plan(&self, online_cpus: &[u32]) -> Result<CorePlan, Fault> {
         let mut plan =
             if self.cores.is_empty() { self.derived_plan(online_cpus) } else { self.table_plan(online_cpus)? };
@@ -309,8 +309,8 @@ impl Config {
     }
 }
 
-/// Shards for a number of CPUs: all of them, less the consensus actor's, and on large hosts less one for the log sync,
-/// snapshot writer and control threads.
+/// Shards for a number of CPUs: all of them, less the consensus actor's. On large hosts it is one less for the log
+/// sync, snapshot writer and control threads.
 fn derived_shards(cpus: usize, own_core: bool) -> u16 {
     let spare = usize::from(cpus > SHARED_CONSENSUS_CPUS_MAX);
     let shards = cpus.saturating_sub(usize::from(own_core) + spare).clamp(1, CORES_MAX);

@@ -1,7 +1,8 @@
-//! Which server of the ensemble this one is, and what follows: its id, its addresses, and whether the whole can work.
+//! The place of this server in the ensemble, and its consequences: its id, its addresses, and whether the whole can
+//! work.
 //!
-//! Start-up only, on the main thread, after files and flags; for both formats. It reads the file `myid`. It does not refuse
-//! ensembles: whoever starts the server does.
+//! Start-up only, on the main thread, after files and flags; for both formats. It reads the file `myid`. It does not
+//! refuse ensembles: the code that starts the server does.
 
 use corral_consensus::limits::TICKS_MAX;
 
@@ -86,8 +87,8 @@ fn own_id(draft: &mut Draft, read_file: ReadFile<'_>) -> bool {
     }
 }
 
-/// Whether a configured id is that of the file `myid`, where there is one with an id in it: data of another server must not be
-/// taken for this one's.
+/// Whether a configured id is that of the file `myid`, if that file has an id. Data of another server must not be taken
+/// for this one's.
 fn is_of_myid(draft: &mut Draft, source: &Source, place: &str, text: Option<String>) -> bool {
     let configured = draft.config.server.server_id;
     let found = text.and_then(|text| id_of(text.lines().next().unwrap_or_default().trim()).ok());
@@ -196,7 +197,7 @@ pub(crate) fn check(draft: &mut Draft) {
     }
 }
 
-/// What makes an ensemble of several hosts start.
+/// The settings with which an ensemble of several hosts starts.
 const BETWEEN_HOSTS: &str = "set ensemble.tls_cert, tls_key and tls_ca, or use a shared secret without TLS: \
                              (umask 077; head -c 32 /dev/urandom | base64 > secret), copy that file to all hosts, and start each \
                              server with: --set ensemble.secret_file=secret --set ensemble.allow_plaintext=true";

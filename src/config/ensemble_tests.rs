@@ -1,4 +1,4 @@
-//! Tests of ensembles in both formats: which server this is, and what is refused.
+//! Tests of ensembles in both formats: the own server, and refusals.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn load_in(files: &[(&str, &str)], overrides: &[Override]) -> (TempDir, Result<L
     (dir, loaded)
 }
 
-/// A zoo.cfg with `dataDir` and `clientPort`, whose own lines begin at line 3, beside a `myid` of 2.
+/// A zoo.cfg with `dataDir` and `clientPort`, beside a `myid` of 2. The lines of the caller begin at line 3.
 fn zoo(lines: &str, more: &[(&str, &str)]) -> Result<Loaded, String> {
     let text = format!("dataDir=DIR\nclientPort=2182\n{lines}");
     let mut files = vec![("zoo.cfg", text.as_str()), ("myid", "2\n")];
@@ -155,7 +155,7 @@ fn what_is_warned_of() {
     check(&four, "4 participants tolerate no more failures than 3; choose an odd number");
 }
 
-/// To what can be read, and with a secret.
+/// Consent to unencrypted messages, with a secret.
 fn consent() -> Vec<Override> {
     let parse = |text| Override::parse(text).expect("there is a =");
     vec![parse("ensemble.allow_plaintext=true"), parse("ensemble.secret_file=/s")]
@@ -248,7 +248,7 @@ fn the_same_in_toml() {
     let loaded = load(named).expect("all values are good");
     assert_eq!(loaded.config.server.client_addr.to_string(), "127.0.0.1:5");
     assert_eq!(loaded.config.own_member().map(|own| own.port), Some(2));
-    // What is shown can be used again.
+    // The shown configuration can be used again.
     let shown = super::effective(&loaded);
     assert!(shown.contains("servers = [\"1=localhost:1:participant\", \"2=localhost:2:participant;9\"]"), "{shown}");
     assert_eq!(load(&shown).expect("the output is good").config.ensemble, loaded.config.ensemble);
@@ -259,7 +259,7 @@ fn the_same_in_toml() {
     bad(load("[ensemble]\ncluster = \"a b\""), &["c.toml:2: ensemble.cluster: \"a b\" is no name"]);
     bad(load("[ensemble]\npeer_addr = \"x\""), &["c.toml:2: ensemble.peer_addr: \"x\" is not an address"]);
     bad(load("[ensemble]\nheartbeat_ms = 100"), &["default: ensemble.election_ms: 160 is less than twice"]);
-    // What the Raft node refuses: a start that got so far took the data for damaged.
+    // The Raft node refuses this: a start that got so far took the data for damaged.
     let most = "[ensemble]\nheartbeat_ms = 5\nelection_ms = 50000";
     load(&format!("{most}0")).expect("100000 heartbeats are the most");
     bad(load(&format!("{most}1")), &["c.toml:3: ensemble.election_ms: 500001 is more than 100000 times"]);

@@ -1,7 +1,7 @@
-//! ZooKeeper's four-letter commands and the whitelist of those that are answered.
+//! ZooKeeper's four-letter commands and the whitelist of the answered ones.
 //!
-//! Plain data, copied to every shard; a lookup is one scan of a short table. It does not know what the words answer. As
-//! in ZooKeeper `srvr` is always on the list, because its own tools depend on it.
+//! Plain data, copied to every shard; a lookup is one scan of a short table. It does not know the replies. As in
+//! ZooKeeper `srvr` is always on the list, because its own tools depend on it.
 
 /// All words of ZooKeeper 3.9, and `top`, in alphabetic order; the bit of a word in `FourLetterCommands` is its place here.
 const WORDS: [&str; 19] = [

@@ -23,7 +23,7 @@ pub(crate) struct Key {
     pub(crate) section: &'static str,
     /// Section and name, such as `server.data_dir`. Unique.
     pub(crate) path: &'static str,
-    /// What the key does, one paragraph of Markdown.
+    /// The effect of the key, one paragraph of Markdown.
     pub(crate) doc: &'static str,
     /// The type's name.
     pub(crate) kind: &'static str,

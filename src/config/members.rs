@@ -1,7 +1,7 @@
 //! The servers of an ensemble as configuration names them: ZooKeeper's `server.N` lines, and the same in TOML.
 //!
-//! Pure data and parsing, at start-up. It resolves no name: a server whose name does not resolve today may do so tomorrow.
-//! It does not know which of the servers this one is.
+//! Pure data and parsing, at start-up. It resolves no name: a name that does not resolve today may do so tomorrow. It
+//! does not know which of the servers this one is.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ pub(crate) struct Member {
     pub(crate) host: String,
     /// Where its peers reach it; the first port of a `server.N` line.
     pub(crate) port: u16,
-    /// The second port of a `server.N` line, which only ZooKeeper needs; kept for what is shown to clients.
+    /// The second port of a `server.N` line, which only ZooKeeper needs; kept because clients are shown it.
     pub(crate) election_port: Option<u16>,
     pub(crate) role: Role,
     /// Where its clients reach it, if the line says so; without a host when it names a port alone.
@@ -38,7 +38,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// What stands behind `server.N=`. The second string is a warning.
+    /// Parses the text behind `server.N=`. The second string is a warning.
     pub(crate) fn of_zookeeper(id: u8, text: &str) -> Result<(Member, Option<String>), Rejection> {
         read(id, text, true)
     }

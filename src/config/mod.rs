@@ -64,7 +64,7 @@ impl LogSettings {
     }
 }
 
-/// What the command line sets, by key; applied after the file.
+/// A setting of the command line, by key; applied after the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Override {
     /// The key, such as `server.data_dir`.
@@ -95,7 +95,7 @@ impl Override {
     }
 }
 
-/// What `--set` is given has no `=`.
+/// The argument of `--set` has no `=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no =; give KEY=VALUE, for example limits.connections_max=1000")]
 pub(crate) struct NoEqualsSign;
@@ -108,9 +108,9 @@ pub(crate) struct Loaded {
     pub(crate) sources: BTreeMap<&'static str, Source>,
     /// The file that was read.
     pub(crate) file: Option<PathBuf>,
-    /// What an operator should know; the server runs nevertheless.
+    /// Warnings for the operator; the server runs nevertheless.
     pub(crate) warnings: Vec<String>,
-    /// What is usual, and worth a line all the same.
+    /// Usual findings that are worth a line all the same.
     pub(crate) notes: Vec<String>,
 }
 
@@ -202,8 +202,8 @@ pub(crate) fn values(config: &Config) -> Vec<(&'static str, String)> {
     keys::KEYS.iter().map(|key| (key.path, (key.show)(config))).collect()
 }
 
-/// The format by the file's extension (`.toml`; `.cfg`, `.properties`), else by its first line that says
-/// something: TOML of this server always begins with a `[section]`.
+/// The format by the file's extension (`.toml`; `.cfg`, `.properties`), else by its first line with content. TOML of
+/// this server always begins with a `[section]`.
 fn detect(path: &Path, text: &str) -> Format {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("toml") => return Format::Toml,
@@ -230,7 +230,7 @@ fn require(draft: &mut Draft, path: &str, zoo_key: &str, flag: &str) {
     }
 }
 
-/// Replaces the values that stand for "derive it" by what they derive to.
+/// Replaces the values that stand for "derive it" by derived ones.
 fn derive(draft: &mut Draft, format: Format) {
     let tick_ms = draft.config.server.tick_time_ms;
     let sessions = &mut draft.config.sessions;

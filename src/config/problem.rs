@@ -1,5 +1,4 @@
-//! What is wrong with a configuration, where a value came from, and the collector both formats and the flags write
-//! into.
+//! Problems of a configuration, the source of each value, and the collector that both formats and the flags write into.
 //!
 //! Start-up only, on the main thread. It does not know file formats; it does know that later sources override earlier
 //! ones and that every problem is reported, not only the first.
@@ -19,7 +18,7 @@ pub(crate) enum Source {
     Default,
     /// ZooKeeper's own default, taken because the file is a zoo.cfg.
     ZooKeeperDefault,
-    /// Computed; the text says from what.
+    /// Computed; the text names the source.
     Derived(&'static str),
     /// A line of the configuration file, counted from 1.
     Line(u32),
@@ -29,7 +28,7 @@ pub(crate) enum Source {
     Flag(&'static str),
 }
 
-/// One thing that is wrong: the place, the key, why, and what to do.
+/// One problem: the place, the key, the reason and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     /// `file:line`, a flag's name, or the file's name alone.
@@ -62,10 +61,10 @@ pub(crate) struct Draft {
     pub(crate) problems: Vec<Problem>,
     /// At most `WARNINGS_MAX`.
     pub(crate) warnings: Vec<String>,
-    /// What is usual, and worth a line all the same.
+    /// Usual findings that are worth a line all the same.
     pub(crate) notes: Vec<String>,
     pub(crate) file: Option<PathBuf>,
-    /// What a zoo.cfg says of this server's place in an ensemble, beside the list of servers.
+    /// The statements of a zoo.cfg about this server's place in an ensemble, beside the list of servers.
     pub(crate) quorum: Quorum,
     /// A zoo.cfg has revocation checked; the file may be named by a flag.
     pub(crate) needs_crl_file: Option<(Source, Rejection)>,
@@ -172,7 +171,7 @@ pub(crate) fn place(file: Option<&Path>, source: &Source) -> String {
     }
 }
 
-/// The rejection of a key that does not exist, with the nearest one that does.
+/// The rejection of a key that does not exist, with the nearest existing key.
 pub(crate) fn unknown_key(path: &str) -> Rejection {
     let name = path.rsplit('.').next().unwrap_or(path);
     let of_zookeeper =
@@ -184,7 +183,7 @@ pub(crate) fn unknown_key(path: &str) -> Rejection {
     Rejection::new(format!("the key `{}` is not known", shortened(path)), remedy)
 }
 
-/// A user's text cut to what fits a message.
+/// A user's text cut to the length that fits a message.
 pub(crate) fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 80;
     let mut short: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();

@@ -1,7 +1,8 @@
 //! Java's properties format, which `zoo.cfg` is written in: text to keys and values, each with its line.
 //!
 //! Pure, start-up only. It does not know any key. It follows `java.util.Properties.load`: comments with `#` or `!`,
-//! lines continued by a backslash, `=`, `:` or white space between key and value, and the escapes `\t \n \r \f \uXXXX`.
+//! lines continued by a backslash, and `=`, `:` or white space between key and value. It knows the escapes `\t \n \r \f
+//! \uXXXX`.
 
 use std::collections::BTreeMap;
 

@@ -152,7 +152,7 @@ fn zoo_section(page: &mut String) {
     write!(page, "\nIgnored without effect, and named in one log line: {meaningless}.\n").expect(TOOK);
 }
 
-/// What ends the start, because going on without it would be worse.
+/// Writes the demands that end the start, because a start without them would be worse.
 fn zoo_demands(page: &mut String) {
     page.push_str(
         "\nThe start ends at a wrong value of a supported key, and at a demand for protection that is not offered. \

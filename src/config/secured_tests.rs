@@ -60,7 +60,7 @@ fn zoo_keys_of_tls() {
     assert!(bare.contains("tls.key_store: TLS is served") && bare.contains("tls.trust_store: clients"), "{bare}");
 }
 
-/// What ZooKeeper demands of clients is demanded here; a demand that no client can meet ends the start.
+/// ZooKeeper's demands on clients are demanded here; a demand that no client can meet ends the start.
 #[test]
 fn zoo_keys_of_authentication() {
     let security = |lines: &str| {

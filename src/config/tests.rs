@@ -175,7 +175,7 @@ fn unreadable_files() {
     }
 }
 
-/// Text made of what the formats are made of, and of anything else.
+/// Text made of the formats' parts, and of any other text.
 fn noise() -> impl Strategy<Value = String> {
     let words = vec![
         "[server]\n",
@@ -228,7 +228,7 @@ proptest! {
             check(&mut draft);
             ensemble::check(&mut draft);
             if let Ok(loaded) = finish(draft) {
-                // Whatever was accepted has a plan or a fault that says why not.
+                // Every accepted configuration has a plan, or a fault that says why not.
                 let _ = loaded.core_plan(&[0, 1]);
             }
         }

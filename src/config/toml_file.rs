@@ -60,14 +60,14 @@ fn not_toml(error: &toml::de::Error, text: &str, line: u32) -> Rejection {
     Rejection::new(reason, [vec!["correct the line"], shown].concat().join("\n"))
 }
 
-/// Whether a message may hold a copy of this line of the text: it is short, carets stand below the right letters, and no part of
-/// a secret is on it.
+/// Whether a message may hold a copy of this line of the text. It must be short, carets must stand below the right
+/// letters, and no part of a secret may be on it.
 fn is_shown(line: &str, text: &str) -> bool {
     const LINE_BYTES_MAX: usize = 200;
     let mut secrets =
         KEYS.iter().filter(|key| key.kind == Secret::KIND).filter_map(|key| key.path.split('.').next_back());
     let is_plain = line.len() <= LINE_BYTES_MAX && line.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-    // A value of several lines may be a secret whose key is on another line.
+    // A value of several lines may be a secret with its key on another line.
     is_plain && !secrets.any(|key| line.contains(key)) && !text.contains("\"\"\"") && !text.contains("'''")
 }
 

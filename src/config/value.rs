@@ -1,8 +1,7 @@
 //! The types a configuration value may have, and how each is read and shown.
 //!
 //! Pure data, used at start-up on the main thread only. It does not know which keys exist, nor which file format a
-//! value came from: both formats and the command line hand in a `Raw`. Every refusal says what is wrong and what to
-//! give instead.
+//! value came from: both formats and the command line hand in a `Raw`. Every refusal has a reason and a remedy.
 
 use std::fmt::Write as _;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -37,7 +36,7 @@ impl Raw {
     }
 }
 
-/// Why a value is refused and what to give instead; the two halves of a message.
+/// Why a value is refused, and the remedy; the two halves of a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}; {remedy}")]
 pub(crate) struct Rejection {
@@ -57,7 +56,7 @@ impl Rejection {
     }
 }
 
-/// Inclusive bounds of a number, in the unit of its key. `Limits::NONE` for what is no number.
+/// Inclusive bounds of a number, in the unit of its key. `Limits::NONE` if the value is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) min: u64,
@@ -78,7 +77,7 @@ pub(crate) trait Field: Sized {
     /// The type's name in the reference.
     const KIND: &'static str;
 
-    /// Reads a raw value; refuses the wrong type and what lies outside `limits`.
+    /// Reads a raw value; refuses the wrong type and values outside `limits`.
     fn parse(raw: &Raw, limits: Limits) -> Result<Self, Rejection>;
 
     /// The value as TOML spells it, one line.
@@ -249,7 +248,7 @@ pub(crate) fn every_address(port: u16) -> SocketAddr {
     SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)
 }
 
-/// What stands for a secret that is set, as TOML.
+/// The text in place of a secret that is set, as TOML.
 pub(crate) const HIDDEN: &str = "\"(hidden)\"";
 
 /// A text that is never shown, such as a password digest. Empty = not set.
@@ -277,7 +276,7 @@ impl Field for Secret {
     }
 }
 
-/// Declares an enum whose values are words, and reads and shows it as a `Field`.
+/// Declares an enum with words as its values, and reads and shows it as a `Field`.
 macro_rules! word_choice {
     ($(#[doc = $doc:literal])+ $name:ident { $( $(#[doc = $vdoc:literal])+ $variant:ident = $word:literal, )+ }) => {
         $(#[doc = $doc])+
@@ -338,7 +337,7 @@ word_choice! {
 }
 
 word_choice! {
-    /// What a server of an ensemble does besides serving clients.
+    /// The role of a server of an ensemble, besides serving clients.
     Role {
         /// It votes.
         Participant = "participant",
@@ -471,7 +470,7 @@ word_choice! {
 }
 
 word_choice! {
-    /// What a row of the per-core table runs.
+    /// The actors that a row of the per-core table runs.
     CoreRole {
         /// A shard: connections, sessions, reads.
         Shard = "shard",

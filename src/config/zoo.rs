@@ -1,10 +1,10 @@
 //! Reads an unchanged ZooKeeper `zoo.cfg` into a draft configuration.
 //!
-//! Start-up only, on the main thread. It knows the format's entries and the rule of each key, not the TOML format. What
-//! has a meaning here is mapped. Wrong values are problems with their line, and so are keys of corral's own, and those
-//! that demand protection which this server does not give. Everything else is named once: keys without meaning in a
-//! note, keys of features not offered and unknown keys in a warning each. An unknown key that resembles a known one has
-//! a warning of its own.
+//! Start-up only, on the main thread. It knows the format's entries and the rule of each key, not the TOML format.
+//! Entries with a meaning here are mapped. Wrong values are problems with their line, and so are keys of corral's own.
+//! Keys that demand protection which this server does not give are problems, too. Everything else is named once: keys
+//! without meaning in a note, keys of features not offered and unknown keys in a warning each. An unknown key that
+//! resembles a known one has a warning of its own.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -21,7 +21,7 @@ use crate::config::zoo_http;
 use crate::config::zoo_keys::{self, OFF, Rule};
 use crate::config::zoo_tls;
 
-/// What gathers over the whole file before it can be judged.
+/// Values that gather over the whole file before they can be judged.
 #[derive(Default)]
 struct Gathered {
     client_port: Option<(u16, u32)>,
@@ -78,7 +78,7 @@ pub(crate) fn read(text: &str, draft: &mut Draft, read_file: ReadFile<'_>) {
     warn(draft, "zoo.cfg keys that neither ZooKeeper 3.9 nor this server knows are ignored", &gathered.unknown);
 }
 
-/// The defaults in which ZooKeeper differs from this server in what clients see.
+/// ZooKeeper's defaults, where clients see a difference to this server's.
 fn zookeeper_defaults(draft: &mut Draft) {
     draft.config.server.tick_time_ms = 3000;
     draft.config.features.extended_types = false;

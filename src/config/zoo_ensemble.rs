@@ -1,8 +1,9 @@
 //! The ensemble in ZooKeeper's files: `server.N`, `group.N` and `weight.N`, here or in the dynamic file, and the keys that
 //! mean something only then.
 //!
-//! Start-up only, on the main thread. Everything is gathered first, because the dynamic file may be named on the last line, and
-//! judged once it is known whether there is an ensemble at all. What depends on the id of this server is `ensemble.rs`'s.
+//! Start-up only, on the main thread. Everything is gathered first, because the dynamic file may be named on the last
+//! line. It is judged once it is known whether there is an ensemble at all. `ensemble.rs` handles the settings that
+//! depend on the id of this server.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use crate::config::properties::{self, Keys, Property, flag};
 use crate::config::value::{Raw, Rejection};
 use crate::config::zoo_tls::known_type;
 
-/// What was found of the ensemble.
+/// The settings of the ensemble that were found.
 #[derive(Default)]
 pub(crate) struct Found {
     /// Lines of membership in the main file, with their places.
@@ -23,7 +24,7 @@ pub(crate) struct Found {
     there: Option<Vec<(Property, String)>>,
     /// Values and lines of the other keys.
     keys: Keys,
-    /// Unknown keys, each with the key of an ensemble that it resembles and whose protection it asks for.
+    /// Unknown keys, each with the similar key of an ensemble that would give the wanted protection.
     misspelled: Vec<(Property, &'static str)>,
 }
 
@@ -37,7 +38,7 @@ const PROTECTS: [&str; 6] = [
     "ssl.quorum.ocsp",
 ];
 
-/// The key whose protection is meant by this one, which is not known by its whole name, and its value.
+/// The known key with the protection that this unknown key and its value ask for.
 pub(crate) fn protection_meant(key: &str, value: &str) -> Option<&'static str> {
     if value.is_empty() || flag(value) == Ok(false) { None } else { nearest(key, PROTECTS) }
 }
@@ -178,7 +179,7 @@ fn hierarchy(lines: &[(Property, String)], draft: &mut Draft) {
     }
 }
 
-/// What ZooKeeper refuses too.
+/// Refuses ensembles that ZooKeeper refuses too.
 fn quorum(members: &Members, draft: &mut Draft) {
     let rejection = match members.voters() {
         0 => Rejection::new("all servers are observers", "make three of them participants"),

@@ -1,4 +1,4 @@
-//! What each key of a ZooKeeper `zoo.cfg` means to this server: the table for the importer and for the reference.
+//! The meaning of each key of a ZooKeeper `zoo.cfg` for this server: the table for the importer and for the reference.
 //!
 //! Pure data. It does not know how values are parsed. Keys ending in `*` stand for every key with that beginning.
 
@@ -51,7 +51,7 @@ pub(crate) enum Rule {
     Meaningless,
     /// Ignored by every standalone server, ZooKeeper's as well.
     EnsembleOnly,
-    /// Asks for what this version does not offer.
+    /// Asks for a feature that this version does not offer.
     NotOffered,
 }
 

@@ -1,4 +1,4 @@
-//! What the process and its host tell, gathered when somebody asks: sizes of directories, open files, the environment.
+//! Facts about the process and its host, gathered on request: sizes of directories, open files, the environment.
 //!
 //! For a thread that may block: all of it is files. Knows no shard.
 
@@ -24,10 +24,10 @@ use crate::net::tls::certificates::Certificates;
 use crate::runtime::clock::Clock;
 use crate::version::VERSION;
 
-/// What ZooKeeper prints for a property that its Java machine does not have.
+/// ZooKeeper's text for a property that its Java machine does not have.
 const ABSENT: &str = "<NA>";
 
-/// See the module.
+/// Gathers facts about the process and its host.
 pub(crate) struct Facts {
     clock: Clock,
     started: WallMillis,
@@ -133,7 +133,7 @@ impl Facts {
         self.peers().into_iter().filter(is_observer).map(since).collect()
     }
 
-    /// What the answer to this command needs; looks at no more files than that takes.
+    /// The facts for the answer to this command; looks at no more files than that takes.
     pub(crate) fn gather(&self, command: FourLetter, trace_mask: i64) -> ServerFacts {
         let mut facts = ServerFacts {
             version: VERSION.to_owned(),
@@ -302,13 +302,13 @@ fn java_name(arch: &str) -> &str {
     if arch == "x86_64" { "amd64" } else { arch }
 }
 
-/// Bytes of memory; 0 for what the kernel does not tell.
+/// Bytes of memory; 0 if the kernel does not report them.
 struct Memory {
-    /// What the host can still give.
+    /// The memory that the host can still give.
     free: u64,
-    /// What the process may take: the control group's limit or all there is.
+    /// The most memory of the process: the control group's limit or all there is.
     max: u64,
-    /// What the process has, its mapped files included.
+    /// The memory of the process, its mapped files included.
     used: u64,
 }
 

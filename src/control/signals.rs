@@ -1,5 +1,5 @@
-//! Signals, from the first moment of `serve` on: a thread of their own hears them, remembers that the server is to
-//! stop, and passes everything on once there is an actor to take it.
+//! Signals, from the first moment of `serve` on. A thread of their own receives them and stores that the server is to
+//! stop. It passes everything on once there is an actor to take it.
 //!
 //! Any thread may ask how long the server has been told to stop. It does not know what a stop takes.
 
@@ -17,8 +17,8 @@ use crate::exit::{ExitCode, Fault};
 use crate::messages::ToConsensus;
 use crate::runtime::mailbox::Post;
 
-/// What was heard so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for a snapshot, SIGHUP has
-/// files read or opened again.
+/// The signals received so far. SIGTERM and SIGINT stop in good order, SIGUSR1 asks for a snapshot, SIGHUP has files
+/// read or opened again.
 #[derive(Clone)]
 pub(crate) struct Signals {
     heard: Arc<Heard>,
@@ -81,7 +81,7 @@ impl Signals {
         self.heard.stops.load(Ordering::SeqCst) > 0
     }
 
-    /// Holds a message once the server is to stop, for one who waits for something else too.
+    /// Holds a message once the server is to stop, for a thread that waits for something else too.
     pub(crate) fn stop(&self) -> &flume::Receiver<()> {
         &self.stop
     }
@@ -120,7 +120,7 @@ impl Heard {
     }
 
     fn pass_on(&self, event: Event) {
-        // Whoever is gone needs no telling.
+        // An actor that is gone needs no message.
         self.actor.get().map(|actor| actor.send(event.into()).ok());
     }
 }

@@ -4,8 +4,8 @@
 
 use corral_storage::DumpItem;
 
-/// Finds the places that hold no valid record, and how far the log was durable. A server may write the log meanwhile,
-/// so a place is damage only if it holds no valid record when it is read once more, after that position is known.
+/// Finds the places that hold no valid record, and how far the log was durable. A server may write the log meanwhile.
+/// So a place is damage only if it holds no valid record when it is read once more, after that position is known.
 #[derive(Default)]
 pub(crate) struct Damage {
     base: Option<u64>,
@@ -13,11 +13,11 @@ pub(crate) struct Damage {
     durable: u64,
     /// The first in each file. There is at most one in each, so it grows with the files alone.
     suspects: Vec<DamagedAt>,
-    /// What the file `DURABLE` states of a segment that is missing with all behind it.
+    /// The statement of the file `DURABLE` about a segment that is missing with all behind it.
     missing: Option<String>,
     /// The first segment that the disk cannot give back.
     lost: Option<String>,
-    /// The first one that could not be read for another reason: nothing is known of it.
+    /// The first segment that could not be read for another reason: nothing is known of it.
     unread: Option<String>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Damage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DamagedAt {
     file: String,
-    /// `None` for a segment whose header is damaged.
+    /// `None` for a segment with a damaged header.
     offset: Option<u64>,
     position: u64,
 }
@@ -153,7 +153,7 @@ mod tests {
         DumpItem::Mark { file: "log-1".to_owned(), offset, watermark }
     }
 
-    /// What is said if the places that `still_bad` names hold no valid record when they are read once more.
+    /// The report if the places that `still_bad` names hold no valid record when they are read once more.
     fn judged(items: &[DumpItem], still_bad: bool) -> Option<String> {
         let mut damage = Damage::default();
         items.iter().for_each(|item| damage.add(item));

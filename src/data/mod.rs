@@ -1,4 +1,4 @@
-//! The data directory beside log and snapshots: whose it is, what is set aside there, what is remembered; and snapshots
+//! The data directory beside log and snapshots: its owner, quarantined data, the last known membership; and snapshots
 //! between files and the core.
 //!
 //! Files alone. Knows no actor.

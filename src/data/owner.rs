@@ -1,7 +1,7 @@
-//! Whose a data directory is: the small file `OWNER` beside `FORMAT`, which names the server and its cluster.
+//! The owner of a data directory: the small file `OWNER` beside `FORMAT`, which names the server and its cluster.
 //!
-//! Start and rescue, before any actor runs. What a server has promised to others is kept under its id: its data
-//! directory in the hands of another server would break those promises, so a start that finds another name ends.
+//! Start and rescue, before any actor runs. A server's promises to others are kept under its id. Its data directory in
+//! the hands of another server would break those promises, so a start that finds another name ends.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read as _};
@@ -24,7 +24,7 @@ const EMPTY: [&str; 5] = ["FORMAT", "LOCK", "initialize", "lost+found", "myid"];
 /// Bytes that are read of it; what this program writes is shorter.
 const BYTES_MAX: u64 = 256;
 
-/// Checks that the directory is this server's; one that has no owner, because it is new, gets it.
+/// Checks that the directory is this server's; a new directory without an owner gets this server as its owner.
 ///
 /// # Errors
 /// When it is another server's, does not say so in a way that can be read, or cannot be read or written.
@@ -151,7 +151,7 @@ pub(crate) fn begin_import(disk: &MmapDisk) -> Result<(), Fault> {
     disk.list().and_then(|names| names.iter().filter(is_ours).try_for_each(|name| disk.remove(name))).map_err(failed)
 }
 
-/// Makes the directory this server's, whoever had it.
+/// Makes this server the owner of the directory, in place of any other.
 ///
 /// # Errors
 /// When that cannot be written.
@@ -191,7 +191,7 @@ fn is_owner(text: &str) -> bool {
     server.is_some() && cluster.is_some() && lines.next().is_none() && text.ends_with('\n')
 }
 
-/// Whether there is more than what every directory begins with.
+/// Whether it holds more than a new directory.
 fn holds_data(disk: &MmapDisk) -> Result<bool, Fault> {
     let names = disk.list().map_err(|error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be listed: {error}", at(disk)))

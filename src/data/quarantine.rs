@@ -1,12 +1,12 @@
-//! Damaged data of a server of an ensemble: they are put aside at the start, and the server begins without data, to be
-//! given everything by the others.
+//! Damaged data of a server of an ensemble. They are put aside at the start, and the server begins without data. The
+//! other servers then send it everything.
 //!
-//! Such a server has lost its promises with its data. It comes back as one whose disk was emptied: the leader takes it
-//! out of the members and lets it in again. It founds no new ensemble, whatever the other servers say: the file
+//! Such a server has lost its promises with its data. It comes back as a server with an emptied disk: the leader takes
+//! it out of the members and lets it in again. It founds no new ensemble, whatever the other servers say: the file
 //! [`MARK`] stands until another server's snapshot is here.
 //!
-//! A state that differs from the other servers' leaves snapshots whose checksums are right. The file [`DISTRUSTED`]
-//! stands from then until another server's snapshot has taken its place: a server that is started with it serves
+//! A state that differs from the other servers' leaves snapshots with matching checksums. The file [`DISTRUSTED`]
+//! stands from then until another server's snapshot has taken its place. A server that is started with it serves
 //! nothing before, and goes on voting with its log.
 
 use std::fs;
@@ -82,8 +82,8 @@ fn holds_state(path: &Path) -> io::Result<bool> {
     Ok(!files(path)?.is_empty())
 }
 
-/// Whether the files here hold no snapshot and no log entry, as far as can be told with certainty: those of a server that
-/// began without data.
+/// Whether the files here hold no snapshot and no log entry, as far as can be told with certainty. Such files are of a
+/// server that began without data.
 fn is_bare(path: &Path) -> io::Result<bool> {
     if files(path)?.iter().any(|name| name.starts_with("image-")) {
         return Ok(false);
@@ -111,7 +111,7 @@ fn files(path: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// From here on, whatever becomes of this process, the state is not trusted, for this reason.
+/// Marks the state as not trusted from here on, also for later processes, for this reason.
 ///
 /// # Errors
 /// When that cannot be made durable.

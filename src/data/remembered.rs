@@ -1,9 +1,9 @@
 //! The newest membership that this one has known: the small file `SERVERS` beside `OWNER`.
 //!
-//! Written by the thread of the ports, read at start. What the log holds behind the last entry that is known to be
-//! committed counts only when there is a leader, and no leader is found by a list from before all servers have moved:
-//! so the list is kept here, too. It tells where others are looked for, and who is let in; what is true stands in
-//! snapshot and log. A file that is damaged is therefore nothing but a warning.
+//! Written by the thread of the ports, read at start. Entries of the log behind the last one known to be committed
+//! count only when there is a leader. No leader is found by a list from before all servers have moved, so the list is
+//! kept here, too. It gives the addresses to dial and the servers to let in; snapshot and log have the valid
+//! membership. A file that is damaged is therefore nothing but a warning.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};

@@ -89,7 +89,7 @@ unsafe impl SnapshotBytes for Mapped {
     }
 }
 
-/// What is damaged about a snapshot file, with file and section.
+/// The damage of a snapshot file, with file and section.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Damage {
     #[error("{file}: sections of an unknown kind or order")]
@@ -133,17 +133,17 @@ impl From<SnapshotError> for Unusable {
     }
 }
 
-/// What the data directory has to start from.
+/// The data from which a start begins.
 pub(crate) struct Found {
     /// The newest snapshot that is whole.
     pub(crate) newest: Option<LoadedSnapshot>,
-    /// What is wrong with each snapshot that was passed over.
+    /// The fault of each snapshot that was passed over.
     pub(crate) damaged: Vec<String>,
 }
 
 impl Found {
-    /// What stands in for damaged snapshots, if there are any and a log that begins with this entry reaches far enough
-    /// back.
+    /// The text about the replacement of damaged snapshots, if there are any and a log from this entry on reaches far
+    /// enough back.
     pub(crate) fn instead(&self, log_from: u64) -> Option<String> {
         let files = match self.damaged.len() {
             0 => return None,
@@ -162,7 +162,7 @@ impl Found {
     }
 }
 
-/// The newest snapshot that is whole. A damaged one is named and passed over: the log still holds what it held, back to
+/// The newest snapshot that is whole. A damaged one is named and passed over. The log still holds its entries, back to
 /// the oldest snapshot that is kept, or to the beginning. `mismatches`: see [`load`].
 ///
 /// # Errors
@@ -184,11 +184,11 @@ pub(crate) fn newest(disk: &MmapDisk, threads: usize, mismatches: &AtomicU64) ->
     Ok(Found { newest: None, damaged })
 }
 
-/// Maps a snapshot and checks every section, on as many threads. `mismatches` grows by one if the digest of its znodes
-/// is not the one that was stored.
+/// Maps a snapshot and checks every section, on as many threads. `mismatches` grows by one if its znodes do not have
+/// the stored digest.
 ///
 /// # Errors
-/// What is damaged, with file and section, or what keeps the file from being read.
+/// The damage, with file and section, or the reason why the file cannot be read.
 pub(crate) fn load(
     disk: &MmapDisk,
     name: &str,
@@ -209,8 +209,7 @@ pub(crate) fn load(
     Ok(LoadedSnapshot { snapshot: Arc::new(snapshot), index, term, zxid, bytes: Arc::new(Given(file.bytes())) })
 }
 
-/// What the newest snapshot keeps besides the tree, of those whose last section is whole, whatever else of them is
-/// damaged.
+/// The part besides the tree of the newest snapshot with a whole last section, whatever else of it is damaged.
 pub(crate) fn readable_extra(disk: &MmapDisk) -> Option<Vec<u8>> {
     let extra = |name: &str| {
         let file = SnapshotFile::open(disk, name).ok()?;

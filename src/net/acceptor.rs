@@ -1,7 +1,7 @@
 //! Takes connections in and gives each to the shard with the fewest.
 //!
-//! One place for the limits on connections, in all and per address. It is part of the first shard whose ring the listener
-//! is on, or a plain thread of its own where no shard has a ring. It never reads from a connection.
+//! One place for the limits on connections, in all and per address. It is part of the first shard with the listener on
+//! its ring. Where no shard has a ring, it is a plain thread of its own. It never reads from a connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -112,13 +112,13 @@ struct Address {
     meter: Arc<AddressMeter>,
 }
 
-/// See the module.
+/// Accepts connections within the limits, and chooses a shard for each.
 pub(crate) struct Acceptor {
     limits: ConnectionLimits,
     shards: Vec<Give>,
     ended: flume::Receiver<Ended>,
     open: Vec<usize>,
-    /// By what [`counted_as`] gives.
+    /// By the address that [`counted_as`] gives.
     by_address: HashMap<IpAddr, Address>,
     /// Addresses that had no connection left, each once, longest first.
     remembered: VecDeque<IpAddr>,
@@ -142,8 +142,8 @@ impl SharedAcceptor {
     }
 }
 
-/// Under which address a client's connections are counted: of IPv6 a network of 64 bits, all of whose addresses one host may
-/// take, and of an IPv4 address that is mapped into IPv6 the IPv4 address.
+/// Gives the address under which a client's connections are counted. For IPv6 it is a network of 64 bits, because one
+/// host may take all its addresses. For an IPv4 address mapped into IPv6 it is the IPv4 address.
 fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -172,7 +172,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether a connection is taken in, and whose it is; it counts until an [`Ended`] says that it is gone.
+    /// Decides whether a connection is accepted, and gives its shard. It counts until an [`Ended`] reports its end.
     pub(crate) fn admit(&mut self, stream: TcpStream, peer: SocketAddr) -> Option<(ShardId, Accepted)> {
         let peer = canonical(peer);
         self.forget_ended(ENDED_PER_ACCEPT);
@@ -366,8 +366,8 @@ mod tests {
 
     use super::*;
 
-    /// Which shard each client goes to, by the last byte of its address; `None` for those that are refused, negative
-    /// numbers for the end of a connection of that shard (from -1 on) and of the address given with it.
+    /// Checks the shard of each client, by the last byte of its address; `None` if it is refused. Negative numbers are
+    /// the end of a connection of that shard (from -1 on) and of the given address.
     fn check(limits: (usize, usize, Vec<usize>), clients: &[(i16, u8)], expect: &[Option<u16>]) {
         let (total, per_address, per_shard) = limits;
         let (sender, given) = flume::unbounded();

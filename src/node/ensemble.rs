@@ -1,4 +1,5 @@
-//! What makes a server one of an ensemble: its connections to the others, its place in Raft, its clock for elections.
+//! The additional parts of an ensemble's server: its connections to the others, its place in Raft, its clock for
+//! elections.
 //!
 //! Main thread, at start. Everything here is absent from a server that runs alone. It knows no message.
 
@@ -41,15 +42,15 @@ pub(crate) fn election_ticks(config: &Config) -> u32 {
     config.ensemble.election_ms.div_ceil(config.ensemble.heartbeat_ms.max(1)).max(2)
 }
 
-/// What the machine is told of the ensemble.
+/// The machine's settings of the ensemble.
 pub(crate) fn member_config(config: &Config, shards: usize) -> EnsembleConfig {
     let shards = u16::try_from(shards).expect("shards are numbered in 16 bits");
     let election_ms = u64::from(config.ensemble.election_ms);
     EnsembleConfig { shards, hold_ms: u64::from(config.ensemble.hold_ms), lost_after_ms: election_ms * LOST_ELECTIONS }
 }
 
-/// The membership as clients are shown it. Where the configuration names no port for ZooKeeper's elections, which
-/// nobody here listens on, one stands there that ZooKeeper's clients take.
+/// The membership as clients are shown it. No thread here listens on a port for ZooKeeper's elections. If the
+/// configuration names none, a port that ZooKeeper's clients accept stands there.
 pub(crate) fn servers(config: &Config) -> Servers {
     let mut lines = String::new();
     for member in &config.ensemble.servers.0 {
@@ -61,7 +62,7 @@ pub(crate) fn servers(config: &Config) -> Servers {
     Servers::parse(&lines).expect("the configuration was checked by the same rules").0
 }
 
-/// What the engine is told of this server.
+/// The engine's settings of this server.
 pub(crate) fn settings(
     config: &Config,
     shards: usize,
@@ -83,7 +84,7 @@ pub(crate) fn settings(
     Settings { shards, snapshots_retained, newest: recovery.offered.clone(), ensemble }
 }
 
-/// The membership that this one knew last; whoever holds no data has no part in what was.
+/// The membership that this server knew last; none if it holds no data.
 pub(crate) fn remembered(recovery: &Recovery) -> Option<StoredServers> {
     let holds_data = recovery.member.replica.raft().last_index() > Index(0);
     if holds_data { remembered::read(&recovery.disk) } else { None }

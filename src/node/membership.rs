@@ -1,4 +1,4 @@
-//! Who belongs to the ensemble, as the data directory says it: in the newest snapshot, and nowhere else.
+//! The membership as the data directory has it: in the newest snapshot, and nowhere else.
 //!
 //! Recovery and main thread, at start. A server that runs alone keeps no membership, so that its data directory and one
 //! of an ensemble's server are told apart. Beside the membership stands the generation, unless it is the first.
@@ -16,10 +16,10 @@ use crate::config::value::Role;
 use crate::exit::{ExitCode, Fault};
 use crate::runtime::clock::Clock;
 
-/// Judges the newest snapshot and what the log holds.
+/// Judges the newest snapshot and the content of the log.
 ///
 /// # Errors
-/// When the data directory is of the other kind of server than what is configured, or damaged.
+/// When the data directory is of another kind of server than the configured one, or damaged.
 pub(crate) fn data_kind(config: &Config, snapshot: Option<&Snapshot>, log: &Recovered) -> Result<DataKind, Fault> {
     let kind = DataKind::of(config.own_member().is_some(), snapshot, (log.first_index, log.last_index));
     kind.map_err(|mismatch| match mismatch {
@@ -72,7 +72,7 @@ fn ids(config: &Config, role: Role) -> impl Iterator<Item = u8> {
     config.ensemble.servers.0.iter().filter(move |member| member.role == role).map(|member| member.id)
 }
 
-/// Who ought to belong to the ensemble; this server alone when it is none.
+/// The wanted membership; this server alone if it is not in an ensemble.
 pub(crate) fn wanted(config: &Config) -> Membership {
     if config.own_member().is_none() {
         return Membership::simple(&[NodeId(u64::from(config.server.server_id))], &[]);
@@ -81,7 +81,7 @@ pub(crate) fn wanted(config: &Config) -> Membership {
     Membership::simple(&nodes(Role::Participant), &nodes(Role::Observer))
 }
 
-/// Who bootstraps a new ensemble.
+/// The founders of a new ensemble.
 pub(crate) fn founders(config: &Config) -> Founders {
     Founders {
         own: config.server.server_id,

@@ -1,7 +1,7 @@
 //! The node: everything that runs between a checked configuration and the end of the process.
 //!
-//! Main thread. Recovers the state, starts every thread with the mailboxes they share, opens the port last, then waits
-//! for the one message that says how it ends.
+//! Main thread. Recovers the state, and starts every thread with the mailboxes they share. Opens the port last, then
+//! waits for the one message that states how it ends.
 
 mod accept;
 pub(crate) mod ensemble;
@@ -73,7 +73,7 @@ const _: () = assert!((STRANGERS_MAX as u64) < descriptors::STRANGERS, "stranger
 /// A connection for metrics is closed after this time, whatever it does.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Both ends of a mailbox whose receiver may sleep in a ring.
+/// Both ends of a mailbox with a receiver that may sleep in a ring.
 type Rung<T> = (Post<T>, flume::Receiver<T>);
 /// Both ends of a mailbox.
 type Mailbox<T> = (flume::Sender<T>, flume::Receiver<T>);
@@ -124,7 +124,7 @@ impl Mailboxes {
     }
 }
 
-/// What every executor thread needs.
+/// The values that every executor thread needs.
 struct Context {
     config: Config,
     clock: Clock,
@@ -146,7 +146,7 @@ struct Context {
     remembered: Option<StoredServers>,
     /// The newest zxid that the view of any shard is at.
     applied: Arc<AtomicU64>,
-    /// What each shard has applied.
+    /// How far each shard has applied.
     taken: Vec<Taken>,
 }
 
@@ -168,7 +168,7 @@ impl Context {
 /// Runs the server until it is told to stop. It listens for the other servers, if there are any, at `peers_at`.
 ///
 /// # Errors
-/// Whatever keeps it from starting or ends it early.
+/// Any fault that keeps it from starting or ends it early.
 pub(crate) fn run(
     config: Config,
     plan: &CorePlan,
@@ -295,9 +295,9 @@ fn ended(context: &Context, log_thread: thread::JoinHandle<()>) -> Result<(), Fa
     }
 }
 
-/// Recovers on a thread of its own, which ends: memory that a thread took comes back, once others have freed it, only
-/// when that thread takes more or is gone. `None` when the server is told to stop meanwhile: a short recovery comes to
-/// its end then; a long one, which reads, is left where it is, as a crash would leave it.
+/// Recovers on a thread of its own, which ends. Memory that a thread took comes back, once others have freed it, only
+/// when that thread takes more or is gone. `None` when the server is told to stop meanwhile. A short recovery is
+/// completed then. A long one, which reads, is left where it is, as a crash would leave it.
 fn recover(
     recovery: impl FnOnce() -> Result<Recovery, Fault> + Send + 'static,
     signals: &Signals,

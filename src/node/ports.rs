@@ -28,14 +28,14 @@ use crate::net::listen::{self, effective};
 use crate::net::peers::PeerConnections;
 use crate::runtime::mailbox::Post;
 
-/// What could not be done for a list is tried again.
+/// A failed step for a list is tried again after this time.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How often an address that is in use is tried at start, and how often when the list says so.
 const START_TRIES: u32 = 400;
 const MOVE_TRIES: u32 = 40;
 const TRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Why this server does not listen at an address of the list of servers. [`failed`] says where, and what to do.
+/// Why this server does not listen at an address of the list of servers. [`failed`] gives the address and the remedy.
 #[derive(Debug, thiserror::Error)]
 enum CannotListen {
     #[error("{}", .0.reason)]
@@ -46,7 +46,7 @@ enum CannotListen {
     Io(#[from] io::Error),
 }
 
-/// Who accepts clients.
+/// The acceptor of clients.
 #[derive(Clone)]
 pub(crate) enum ListensOn {
     /// The ring of a shard.
@@ -61,7 +61,7 @@ impl ListensOn {
     /// Clients are accepted from this listener, and from the one before until that is shut down.
     ///
     /// # Errors
-    /// When nobody accepts any more, because the server ends.
+    /// When no thread accepts any more, because the server ends.
     pub(crate) fn accept_from(&self, listener: TcpListener) -> io::Result<()> {
         let told = match self {
             ListensOn::Ring(shard) => shard.send(ToShard::Listen(listener)).is_ok(),
@@ -84,7 +84,7 @@ pub(crate) struct Ports {
     pub(crate) configured: Configured,
     /// Where clients are accepted; a copy, to end it by.
     pub(crate) clients: TcpListener,
-    /// Nobody is accepted there: one that came between has its address.
+    /// No connection is accepted there: another process took its address in between.
     pub(crate) is_shut: bool,
 }
 
@@ -94,11 +94,11 @@ pub(crate) struct Configured {
     pub(crate) clients: SocketAddr,
 }
 
-/// What is to be done for a list, and is tried until it succeeds or a later list says otherwise.
+/// Steps for a list, which are tried until they succeed or a later list replaces them.
 #[derive(Default)]
 struct Due {
     now: Moved,
-    /// What was said last of what failed: of the others, of clients, of the list.
+    /// The last text about each failure: of the others, of clients, of the list.
     said: [String; 3],
 }
 
@@ -187,7 +187,7 @@ impl Ports {
         Ok(address)
     }
 
-    /// Listens for clients there and nowhere else. Who is connected stays so.
+    /// Listens for clients there and nowhere else. Connected clients stay connected.
     fn move_clients(&mut self, host: &str, port: u16) -> Result<SocketAddr, CannotListen> {
         let address = effective(self.client_address(host, port)?);
         let present = self.clients.local_addr()?;
@@ -209,7 +209,7 @@ impl Ports {
 
     /// Listens at another host of the same port, which the listener of now may stand in the way of.
     fn replace_at(&mut self, present: SocketAddr, address: SocketAddr) -> io::Result<()> {
-        // What is no address of this host is found out before anything is shut.
+        // An address that is not of this host is detected before any listener is shut.
         listen::bind(SocketAddr::new(address.ip(), 0))?;
         shut(&self.clients);
         self.is_shut = true;
@@ -232,7 +232,7 @@ impl Ports {
     }
 }
 
-/// Nobody is accepted from it any more.
+/// Accepts no connection from it any more.
 fn shut(listener: &TcpListener) {
     // Fails only where it is shut already.
     let _ = socket2::SockRef::from(listener).shutdown(Shutdown::Both);
@@ -299,10 +299,10 @@ pub(crate) fn listen_on(socket: Socket, address: SocketAddr, key: &str) -> Resul
     Ok(socket.into())
 }
 
-/// Takes the address, without letting anybody connect yet: the port opens when there is somebody to serve.
+/// Takes the address, without accepting connections yet: the port opens when the server can serve.
 ///
-/// The kernel takes down the rings of a process that was killed after the process is gone, and with them the socket
-/// that they accept from: whoever starts the server again at once finds the address in use for some milliseconds.
+/// The kernel takes down the rings of a killed process after the process is gone, and with them the socket that they
+/// accept from. A server that is started again at once finds the address in use for some milliseconds.
 fn bind(address: SocketAddr) -> io::Result<Socket> {
     bind_within(address, START_TRIES)
 }
@@ -347,7 +347,7 @@ mod tests {
         TcpStream::connect((LOCAL, port)).is_ok()
     }
 
-    /// Ports of a server whose clients are accepted by a thread, and what its one shard is told.
+    /// Ports of a server with a thread that accepts clients, and the messages to its one shard.
     fn ports() -> (Ports, flume::Receiver<ToShard>) {
         let (clients, gauges) = (free(), Arc::new(Gauges::default()));
         let (post, inbox) = mailbox(&Bell::new().expect("a file can be opened"));
@@ -387,7 +387,7 @@ mod tests {
         assert!(connects(next) && accepted());
         assert!(!connects(first));
         assert_eq!(ports.gauges.client_port.load(Ordering::Relaxed), next);
-        // Where somebody else listens it cannot; it goes on where it was.
+        // Where another process listens it cannot; it goes on where it was.
         let taken = free();
         assert!(ports.move_clients("127.0.0.1", port(&taken)).is_err());
         assert!(ports.move_clients("192.0.2.1", next).is_err());
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(ports.move_clients("127.0.0.1", same).expect("it can listen there"), SocketAddr::new(LOCAL, same));
         assert!(TcpStream::connect(("127.0.0.2", same)).is_err());
         assert!(connects(same) && accepted());
-        // Where somebody else listens, or it is no address of this host, it goes on where it was.
+        // Where another process listens, or it is no address of this host, it goes on where it was.
         let other = TcpListener::bind(("127.0.0.2", same)).expect("it is free");
         assert!(ports.move_clients("0.0.0.0", same).is_err());
         assert!(connects(same) && accepted());

@@ -29,13 +29,13 @@ use crate::runtime::random::random;
 /// Bytes of commands in one log entry, exceeded by at most what one shard proposes at once.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// What the start brought back.
+/// The result of a start's recovery.
 pub(crate) struct Recovery {
     pub(crate) member: Member<Sequencer>,
     pub(crate) log: Log<MmapDisk>,
     /// Holds the snapshots.
     pub(crate) disk: MmapDisk,
-    /// What was replayed, if it is worth a snapshot: every view begins above it.
+    /// The replayed state, if it is worth a snapshot: every view begins above it.
     pub(crate) frozen: Option<FrozenState>,
     /// The snapshot it started from, for other servers.
     pub(crate) offered: Option<Offered>,
@@ -47,7 +47,7 @@ pub(crate) struct Recovery {
     pub(crate) log_damaged: Option<String>,
 }
 
-/// What a start is given besides the configuration.
+/// The inputs of a start besides the configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct Start<'a> {
     pub(crate) clock: Clock,
@@ -55,7 +55,7 @@ pub(crate) struct Start<'a> {
     /// That check a snapshot.
     pub(crate) threads: usize,
     pub(crate) shards: usize,
-    /// Grows by one for each snapshot whose znodes do not have the digest that was stored.
+    /// Grows by one for each snapshot with znodes that do not have the stored digest.
     pub(crate) mismatches: &'a AtomicU64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Start<'a> {
 /// does not know what was acknowledged before it hears of a leader.
 ///
 /// # Errors
-/// Whatever keeps the data from being served, each with file, offset and what to do.
+/// Any fault that keeps the data from being served, each with file, offset and remedy.
 pub(crate) fn recover(config: &Config, start: Start<'_>) -> Result<Recovery, Fault> {
     let purpose = if config.own_member().is_some() { Purpose::Member } else { Purpose::Standalone };
     let damaged = match recover_whole(config, start, purpose) {
@@ -100,7 +100,7 @@ pub(crate) fn recover(config: &Config, start: Start<'_>) -> Result<Recovery, Fau
     }
 }
 
-/// What is damaged, without advice to do by hand what this server does itself.
+/// The damage, without advice to do by hand the steps that this server does itself.
 fn as_healed(sentence: &str) -> String {
     let heals = "this server replaces its data by those of the other servers; look at the disk";
     sentence.replace(ADVICE, heals).replace(Purpose::Member.remedy(), heals)
@@ -157,7 +157,7 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     Ok(Recovery { member, log, disk, frozen, offered, generation, distrusted, log_damaged })
 }
 
-/// What keeps the data from being served, with what to do.
+/// The fault that keeps the data from being served, with the remedy.
 fn as_fault(purpose: Purpose, fault: RecoveryFault<LogError>) -> Fault {
     match fault {
         RecoveryFault::Log(error) => error.into(),
@@ -178,7 +178,7 @@ fn unfit(error: &ConsensusError) -> Fault {
     }
 }
 
-/// What the data directory holds, nothing replayed.
+/// The content of the data directory, before the replay.
 pub(crate) struct Opened {
     /// Holds the snapshots.
     pub(crate) disk: MmapDisk,
@@ -190,11 +190,11 @@ pub(crate) struct Opened {
     pub(crate) found: Found,
 }
 
-/// Opens the data directory, and finds snapshot and log. `check` judges each directory before anything of it is read;
-/// `mismatches` counts snapshots whose znodes do not have the digest that was stored.
+/// Opens the data directory, and finds snapshot and log. `check` judges each directory before anything of it is read.
+/// `mismatches` counts snapshots with znodes that do not have the stored digest.
 ///
 /// # Errors
-/// What is damaged, or in use, or what `check` says.
+/// Damaged data, a directory in use, or the fault of `check`.
 pub(crate) fn open(
     config: &Config,
     threads: usize,

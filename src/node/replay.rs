@@ -1,4 +1,4 @@
-//! What there is to be said of a log behind a snapshot, and how it is applied where there is no Raft.
+//! Checks of a log behind a snapshot, and how it is applied where there is no Raft.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::exit::{ExitCode, Fault};
 /// it.
 ///
 /// # Errors
-/// What is missing, and what to do about that.
+/// The missing part, and the remedy.
 pub(crate) fn check_reach(purpose: Purpose, held: (u64, u64), snapshot: u64) -> Result<(), Fault> {
     if reaches(held, snapshot) { Ok(()) } else { Err(gap(purpose, held, snapshot)) }
 }

@@ -1,9 +1,9 @@
 //! Rescue: the data of one stopped server, with another membership than they were written with.
 //!
-//! Main thread, no actor runs. Everything in snapshot and log is taken for true, also what was never known to be
-//! committed, and becomes one snapshot; older snapshots go, because they keep the former membership. What this loses
-//! and keeps it tells; whether it is to be done, the operator decides. It raises the generation, so that those left
-//! behind do not go on beside it.
+//! Main thread, no actor runs. Everything in snapshot and log is taken for true, also entries that were never known to
+//! be committed, and becomes one snapshot. Older snapshots go, because they keep the former membership. It reports the
+//! lost and the kept data; the operator decides whether it is done. It raises the generation, so that those left behind
+//! do not go on beside it.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +28,7 @@ use crate::node::membership;
 use crate::node::recovery::{Opened, entry_bytes_max, open, sequencer_config, state_machine};
 use crate::node::replay::{apply_alone, check_reach};
 
-/// What a data directory holds, and who belonged to its ensemble.
+/// The content of a data directory, and the former members of its ensemble.
 pub(crate) struct Survivor {
     opened: Opened,
     sequencer: Sequencer,
@@ -64,7 +64,7 @@ impl Survivor {
         let (members, generation) = match extra::decode(&extra) {
             _ if extra.is_empty() => (None, Generation::FIRST),
             Ok((ensemble, generation)) => (Some(ensemble.members), generation),
-            // Who belonged to it does not matter to who goes on alone.
+            // The former membership does not matter to a server that goes on alone.
             Err(_) => (Some(Membership::default()), Generation::FIRST),
         };
         let (machine, index, term) = state_machine(newest.as_ref())?;
@@ -107,7 +107,8 @@ impl Survivor {
         Ok(SnapshotFile::open(&disk, &name)?)
     }
 
-    /// Writes it with the membership that the configuration asks for: this server alone, or as the only one that votes.
+    /// Writes it with the membership that the configuration asks for: this server alone, or this server as the only
+    /// voter.
     ///
     /// # Errors
     /// When the snapshot cannot be written; then nothing is different.
@@ -124,7 +125,7 @@ impl Survivor {
             let sentence = format!("it is done, but older snapshots cannot be removed: {error}; remove them by hand");
             Fault::new(ExitCode::StorageUnavailable, sentence)
         })?;
-        // Last: who comes to be its owner finds a membership in which that owner is.
+        // Last: the next owner finds a membership that has it as a member.
         owner::take(&self.opened.disk, config)?;
         owner::take(&self.opened.log_disk, config)?;
         remembered::forget(&self.opened.disk).map_err(|error| {
@@ -134,7 +135,7 @@ impl Survivor {
     }
 }
 
-/// Storage advises who has lost data to learn them from other servers, of which there are not enough here.
+/// Storage advises a server that has lost data to copy them from other servers, of which there are not enough here.
 fn without_others(fault: Fault) -> Fault {
     Fault { sentence: fault.sentence.replace(ADVICE, Purpose::Rescue.remedy()), ..fault }
 }

@@ -51,7 +51,8 @@ impl Allowance {
         self.left_out += count;
     }
 
-    /// A line more at `now_ms`: `None` if it is to be left out, else how many were left out since the last one that was not.
+    /// A line more at `now_ms`: `None` if it is to be left out. Otherwise it gives how many were left out since the
+    /// last line.
     pub(crate) fn line(&mut self, now_ms: u64) -> Option<u64> {
         if self.second != now_ms / 1000 {
             (self.second, self.lines) = (now_ms / 1000, 0);

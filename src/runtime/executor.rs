@@ -67,7 +67,7 @@ where
     Ok(())
 }
 
-/// Why an executor cannot be made, and what to do.
+/// The fault when an executor cannot be made, and the remedy.
 fn fault(plan: &ExecutorPlan, error: &GlommioError<()>) -> Fault {
     let name = plan.name();
     let no_memory = matches!(error, GlommioError::IoError(io) if io.raw_os_error() == Some(Errno::ENOMEM as i32));
@@ -82,8 +82,8 @@ fn fault(plan: &ExecutorPlan, error: &GlommioError<()>) -> Fault {
     Fault::new(ExitCode::Internal, format!("executor {name} cannot start: {error}"))
 }
 
-/// Keeps a ladder of timers pending, so that no lost wake-up lasts: each tick arms all rungs anew, and whichever comes
-/// first is the next tick. One timer is not enough, because it may be the very one that is lost.
+/// Keeps a ladder of timers pending, so that no lost wake-up lasts. Each tick arms all rungs anew, and the first rung
+/// to fire is the next tick. One timer is not enough, because its wake-up may be the lost one.
 async fn heartbeat(busy: Duration, idle: Duration, turn: Rc<Turn>, pulse: Arc<Pulse>) {
     let mut seen = 0;
     loop {

@@ -1,7 +1,7 @@
 //! Mailboxes between threads: a channel, and a bell for a receiver that sleeps somewhere else than in the channel.
 //!
-//! Any thread. A shard that serves a ring of its own sleeps in that ring, so whoever leaves it a message rings its
-//! bell; it does so only if the receiver says that it sleeps. A receiver that awaits the channel never says so.
+//! Any thread. A shard that serves a ring of its own sleeps in that ring, so a sender of a message rings its bell. It
+//! does so only if the receiver says that it sleeps. A receiver that awaits the channel never says so.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A mailbox, whose receiver sleeps by this bell: the sending end, and the receiving one.
+/// A mailbox with a receiver that sleeps by this bell: the sending end, and the receiving one.
 pub(crate) fn mailbox<T>(bell: &Arc<Bell>) -> (Post<T>, flume::Receiver<T>) {
     let (sender, receiver) = flume::unbounded();
     (Post { sender, bell: Arc::clone(bell) }, receiver)
@@ -52,10 +52,10 @@ pub(crate) enum SleepsIn {
 
 const AWAKE: u8 = 0;
 
-/// What wakes one executor that sleeps in a ring: counters in the kernel that become larger.
+/// Wakes one executor that sleeps in a ring, by counters in the kernel that become larger.
 ///
-/// There are two because a ring that is woken by one eventfd tells it to another only after some 50 ms: the kernel
-/// does not let the one ring the other at once.
+/// There are two because a ring that is woken by one eventfd tells it to another only after some 50 ms. The kernel does
+/// not let the one ring the other at once.
 #[derive(Debug)]
 pub(crate) struct Bell {
     inner: OwnedFd,
@@ -101,7 +101,7 @@ impl Bell {
         increase(&self.outer);
     }
 
-    /// Wakes the receiver, once a sleep. Whatever it is to find has been left before.
+    /// Wakes the receiver, once a sleep. The message for it has been left before.
     pub(crate) fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) == AWAKE {

@@ -1,16 +1,16 @@
-//! The allocator's memory beyond what is in use: given back to the kernel from time to time, by a thread that nobody
-//! waits for. The allocator itself would only do so while it is being asked for more, which an idle server never does.
+//! Gives the allocator's free memory back to the kernel from time to time, on a thread that no other thread waits for.
+//! The allocator itself would only do so while it is being asked for more, which an idle server never does.
 //!
-//! A thread's memory that another thread freed comes back only through the thread it belongs to. So an executor is asked
-//! to take back its own first, which is quick, and what is then free goes to the kernel.
+//! A thread's memory that another thread freed comes back only through the thread it belongs to. So an executor first
+//! takes back its own, which is quick, and then the free memory goes to the kernel.
 
 #![allow(unsafe_code, reason = "the allocator's own interface is C")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 unsafe extern "C" {
-    /// mimalloc's: takes back what is free on this thread; with `force` also from pages that were full, and gives free
-    /// memory of the whole process to the kernel.
+    /// mimalloc's: takes back free memory on this thread. With `force` it also does so for pages that were full, and
+    /// gives free memory of the whole process to the kernel.
     fn mi_collect(force: bool);
 }
 

@@ -1,4 +1,4 @@
-//! What the actors' drivers stand on: executors, the time, fair turns, and the watchdog over all of it.
+//! The base of the actors' drivers: executors, the time, fair turns, and the watchdog over all of it.
 //!
 //! The only place beside `net` and `actor` that knows which asynchronous runtime this is.
 

@@ -1,5 +1,5 @@
-//! Fair turns on one executor: a task that has used up the turn's time lets the reactor look at every socket and timer
-//! before anybody goes on.
+//! Fair turns on one executor. A task that has used up the turn's time lets the reactor look at every socket and timer
+//! before any task goes on.
 //!
 //! The runtime's own yielding does not poll for input, and its preemption is coarse. Awaiting a very short timer does
 //! force a whole pass. One `Turn` an executor, shared by its tasks.
@@ -15,7 +15,7 @@ const PASS: Duration = Duration::from_nanos(600);
 
 /// The working time used since the reactor last had a pass that was asked for here.
 ///
-/// Passes that happen by themselves, when nothing is left to do, are not seen; so a lightly loaded executor makes one
+/// Passes that happen by themselves, when nothing is left to do, are not seen. So a lightly loaded executor makes one
 /// needless pass for each budget of work, which costs under one per cent.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -70,15 +70,15 @@ impl Turn {
         piece.0.elapsed() > self.budget
     }
 
-    /// To be awaited after each piece of work; returns at once while there is time left in the turn. Whoever comes while
-    /// the pass is still owed waits for it too, so that nobody keeps the executor from it.
+    /// To be awaited after each piece of work; returns at once while there is time left in the turn. A task that comes
+    /// while the pass is still owed waits for it too, so that no task keeps the executor from it.
     pub(crate) async fn yield_if_over(&self) {
         if self.used.get() > self.budget {
             self.yield_now().await;
         }
     }
 
-    /// Lets everybody else have a go, whatever time is left in the turn.
+    /// Lets every other task run, whatever time is left in the turn.
     pub(crate) async fn yield_now(&self) {
         Timer::new(PASS).await;
         self.used.set(Duration::ZERO);

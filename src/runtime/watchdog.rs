@@ -1,8 +1,8 @@
 //! The watchdog: a plain thread that checks the heartbeat of every executor. A stalled executor is logged and sent a
 //! wake-up signal, which ends a sleep that should not be. If the executor sleeps on, the process ends.
 //!
-//! A core that computes never ends the process, however long it takes: what it computes may come from the log, and a
-//! restart would compute it again (decision 0020). It is reported again and again.
+//! A core that computes never ends the process, however long it takes. It may compute entries of the log, and a restart
+//! would compute them again (decision 0020). It is reported again and again.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::exit::{ExitCode, Fault};
 use crate::runtime::clock::whole_ms;
 use crate::runtime::complaint::Complaint;
 
-/// What an executor's thread shows of itself.
+/// The state of an executor's thread for the watchdog.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     name: String,
@@ -56,14 +56,15 @@ impl Pulse {
 pub(crate) struct Limits {
     /// Until it is logged and sent a wake-up signal.
     pub(crate) frozen: Duration,
-    /// Until the process ends, if the thread sleeps all the while; and between two reports of one that computes.
+    /// Until the process ends, if the thread sleeps all the while; also between two reports of a computing thread.
     pub(crate) exit: Duration,
 }
 
 /// An executor that has had no heartbeat yet is given this many times the limits.
 const STARTING_FACTOR: u32 = 20;
 
-/// Time on a CPU within `Limits::frozen` that makes a thread one that computes: the handling of a wake-up signal takes some microseconds.
+/// Time on a CPU within `Limits::frozen` that makes a thread a computing one: the handling of a wake-up signal takes
+/// some microseconds.
 const COMPUTES: Duration = Duration::from_millis(1);
 
 /// The state of a thread that the kernel does not tell, for want of a descriptor for example.
@@ -73,11 +74,11 @@ struct Watched {
     pulse: Arc<Pulse>,
     heartbeats: u64,
     since: Instant,
-    /// What the kernel had counted for the thread when it was first seen to stall: to ask at every heartbeat would
-    /// cost a quarter of what an idle server does.
+    /// The kernel's counts for the thread when it was first seen to stall. To ask at every heartbeat would cost a
+    /// quarter of an idle server's work.
     times: Option<CpuTimes>,
     signals: u32,
-    /// Since when the thread has slept, by the looks of it, and what the kernel had counted then.
+    /// Since when the thread seems to have slept, and the kernel's counts then.
     asleep: Option<(Instant, CpuTimes)>,
     /// Reports that it computes, in the present stall.
     reports: u32,
@@ -136,7 +137,7 @@ fn look(one: &mut Watched, limits: Limits, note_stall: &dyn Fn()) -> Option<Faul
         (one.asleep, one.reports) = (None, 0);
         return None;
     }
-    // A look or two after the last heartbeat. What was counted until then does not count as the stall's own time.
+    // A look or two after the last heartbeat. Counts until then are not the stall's own time.
     let before = *one.times.get_or_insert_with(|| CpuTimes::of(one.pulse.tid));
     // Making an executor takes longer than the interval of a heartbeat.
     let frozen = if heartbeats == 0 { limits.frozen * STARTING_FACTOR } else { limits.frozen };
@@ -181,7 +182,7 @@ fn look(one: &mut Watched, limits: Limits, note_stall: &dyn Fn()) -> Option<Faul
     Some(Fault::new(ExitCode::WatchdogFrozen, sentence))
 }
 
-/// What the kernel has counted for a thread, both in ns; 0 where it does not count.
+/// The kernel's counts for a thread, both in ns; 0 where it does not count.
 #[derive(Clone, Copy, Debug, Default)]
 struct CpuTimes {
     on_cpu: u64,
@@ -196,7 +197,7 @@ impl CpuTimes {
     }
 }
 
-/// What a thread is doing, as the kernel tells.
+/// The activity of a thread, as the kernel reports it.
 struct Thread {
     /// `R` ready or running, `S` asleep, `D` held by the kernel.
     state: char,
@@ -227,8 +228,8 @@ impl Thread {
         }
     }
 
-    /// The part of a stall that is not waiting for a CPU. The kernel counts a wait when it ends, so a thread that
-    /// is ready has its present wait in what is neither counted as running nor as waited.
+    /// The part of a stall that is not waiting for a CPU. The kernel counts a wait when it ends. So the present wait of
+    /// a ready thread is counted neither as running nor as waited.
     fn own_time(&self, still: Duration, before: &CpuTimes) -> Duration {
         let on_cpu = Duration::from_nanos(self.times.on_cpu.saturating_sub(before.on_cpu));
         let waited = Duration::from_nanos(self.times.waited.saturating_sub(before.waited));

@@ -1,8 +1,9 @@
 //! Frames of requests, and a shard and a sequencer without sockets and log: a client's frames in, the bytes of its
 //! replies out.
 //!
-//! Requests come 16 at a time, as from a client that pipelines. A write's whole way is in the count but for Raft and the
-//! log: decoded, proposed, batched, encoded for the log, evaluated, applied to the shard's view, answered.
+//! Requests come 16 at a time, as from a client that pipelines. The count has a write's whole way but for Raft and the
+//! log. A write is decoded, proposed, batched, encoded for the log, evaluated, applied to the shard's view, and
+//! answered.
 
 use super::parts::{self, DATA, TIMES_MAX, new_path};
 use corral_core::ids::{ConnId, Micros, WallMillis, Zxid};

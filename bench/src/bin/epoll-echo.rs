@@ -1,8 +1,8 @@
 //! The physical floor: a bare epoll server that replies to the load generator without a tree.
 //!
 //! One thread, level-triggered epoll, no runtime. A ready socket costs one read and one write, whatever the number of
-//! requests in it; a write waits if the socket takes no more. What it answers is `corral_bench::echo`'s business. No server
-//! can need less CPU time than this without fewer system calls.
+//! requests in it; a write waits if the socket takes no more. `corral_bench::echo` makes its replies. No server can
+//! need less CPU time than this without fewer system calls.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

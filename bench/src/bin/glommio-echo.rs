@@ -1,7 +1,7 @@
 //! The floor of the runtime: a glommio server that replies to the load generator without a tree.
 //!
 //! One executor with default timers, one task per connection, one scratch shared by all, every whole frame parsed and
-//! answered, one write per batch. What it answers is `corral_bench::echo`'s business. Its one thread is all there is.
+//! answered, one write per batch. `corral_bench::echo` makes its replies. Its one thread is all there is.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -1,8 +1,8 @@
 //! A flood beside polite connections: a few sessions keep a deep queue of requests in flight, others ask a little at a
 //! fixed rate. What happens to the polite ones?
 //!
-//! The same engine as a load: the polite connections are an open loop, so that every delay counts from when a request
-//! was due; the flood is a closed one. On one thread the polite sockets are always served first.
+//! The same engine as a load. The polite connections are an open loop, so that every delay counts from when a request
+//! was due. The flood is a closed one. On one thread the polite sockets are always served first.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! Idle sessions and watches: what each costs the server in memory, and what keeping them alive costs in CPU.
+//! Idle sessions and watches: the memory of each in the server, and the CPU time to keep them alive.
 //!
-//! Memory is read from the server's smaps_rollup: before, with the sessions, with the watches, after. What the kernel
-//! keeps for the sockets belongs to no process and is not in it. RSS holds mapped files too, such as a log that is
-//! mapped ahead; the anonymous part is what the server has allocated. The sessions ping at a third of their timeout. One
-//! thread.
+//! Memory is read from the server's smaps_rollup: before, with the sessions, with the watches, after. The kernel's
+//! memory for the sockets belongs to no process and is not in it. RSS holds mapped files too, such as a log that is
+//! mapped ahead; the anonymous part is what the server has allocated. The sessions ping at a third of their timeout.
+//! One thread.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! Locks and leader elections as the standard recipes make them: an ephemeral sequential znode each, and a watch on the
 //! one before.
 //!
-//! The first in line holds; it proves that it is alone by a setData with the expected version, which fails if anybody
-//! else has been there, and by its number in line. A lock is given up by deleting the znode, a leadership by closing the
-//! session. One thread plays all contenders.
+//! The first in line holds. Its number in line proves that it is alone. So does a setData with the expected version,
+//! which fails if another contender has been there. A lock is given up by deleting the znode, a leadership by closing
+//! the session. One thread plays all contenders.
 
 use std::time::Duration;
 
@@ -144,7 +144,8 @@ fn measure(stage: &mut Stage, args: &RecipeArgs) -> Result<Report> {
     let now_ns = contest.swarm.now_ns();
     let in_line: Vec<u64> = contest.contenders.iter().filter(|of| of.waits).map(|of| of.joined_ns).collect();
     in_line.iter().for_each(|joined_ns| contest.acquire.saturating_record(now_ns.saturating_sub(*joined_ns)));
-    // Their znodes leave the line with the sessions. What was asked before is answered, but nothing follows from it.
+    // Their znodes leave the line with the sessions. Earlier requests are answered, but nothing follows from the
+    // replies.
     contest.swarm.close_all(|_| Ok(()))?;
     let each = |ns| us(ns) / ratio(acquisitions.max(1), 1);
     let recipe = if args.recipe == Recipe::Lock { "lock" } else { "election" };

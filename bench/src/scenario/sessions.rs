@@ -107,8 +107,8 @@ impl Storm<'_> {
         self.blow((!args.no_close).then_some(args.duration))?;
         let end_ns = self.swarm.now_ns();
         let (sessions, (server_ns, client_ns)) = (self.done - before, self.stage.cpu_ns()?);
-        // Those on their way count with all they take, those still due with all they have waited: a server that stalls at the
-        // end of the window is charged for it as for any other.
+        // Sessions on their way count with all they take, those still due with all they have waited. A server that
+        // stalls at the end of the window is charged for it as for any other stall.
         while self.on_their_way > 0 {
             self.take(POLL)?;
         }

@@ -1,7 +1,7 @@
 //! Watch fan-out: many sessions watch one znode, one session writes it.
 //!
-//! In every round each session is armed, the write is sent, and the clock runs until the last session has its event;
-//! the writer's own reply is timed beside it. Every session must get exactly one event of the right type and path, and
+//! In every round each session is armed, the write is sent, and the clock runs until the last session has its event.
+//! The writer's own reply is timed beside it. Every session must get exactly one event of the right type and path, and
 //! read the new version afterwards. One thread.
 
 use std::time::Duration;

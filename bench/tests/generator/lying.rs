@@ -16,7 +16,7 @@ use corral_wire::records::{
 };
 use corral_wire::{ErrorCode, OpCode, Reader, VectorBuf, Writer};
 
-/// What the server does wrong, after so many reads and writes on a connection that were right.
+/// The fault of the server, after so many right reads and writes on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Nothing,
@@ -58,7 +58,7 @@ pub(crate) fn server(honest: u64, fault: Fault) -> String {
     addr
 }
 
-/// What the sessions have in common: one znode.
+/// The shared state of the sessions: one znode.
 #[derive(Default)]
 struct World {
     version: i32,
@@ -92,7 +92,7 @@ impl Session {
                 let reply = if greeted { self.spoiled(&body, reply) } else { Some(reply) };
                 let sent = reply.is_some_and(|reply| self.stream.write_all(&reply).is_ok());
                 if !sent {
-                    // What is not read would make the kernel reset the connection.
+                    // Unread bytes would make the kernel reset the connection.
                     let _ = self.stream.shutdown(Shutdown::Write).and_then(|()| self.stream.read_to_end(&mut input));
                     return;
                 }
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// What is sent instead of the echo's reply; `None` to close the connection.
+    /// The bytes that are sent instead of the echo's reply; `None` to close the connection.
     fn spoiled(&mut self, body: &[u8], mut reply: Vec<u8>) -> Option<Vec<u8>> {
         let mut reader = Reader::new(body);
         let RequestHeader { xid, op } = RequestHeader::decode(&mut reader).expect("a request header");

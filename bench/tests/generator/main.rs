@@ -1,5 +1,5 @@
-//! The generator against a server that lies and against the echo: a load runs and its figures add up, and every kind of wrong
-//! reply, silence and absence ends a run with exit code 1 and a sentence that names it.
+//! The generator against a server that lies and against the echo. A load runs and its figures add up. Every kind of
+//! wrong reply, silence and absence ends a run with exit code 1 and a sentence that names it.
 
 mod lying;
 

@@ -1,5 +1,5 @@
-//! Sockets of connections that have ended, closed some at a time: a call of the kernel each, and tens of thousands may
-//! end in one turn.
+//! Sockets of connections that have ended, closed some at a time. Each is a call of the kernel, and tens of thousands
+//! may end in one turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
@@ -20,7 +20,7 @@ const LINES_PER_SECOND: u32 = 10;
 /// Room for connections that is kept.
 const KEPT: usize = 512;
 
-/// Connections that have ended, and whose sockets are open, oldest first.
+/// Connections that have ended and still have open sockets, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     queue: VecDeque<(ConnId, Close)>,
@@ -45,7 +45,7 @@ impl Closing {
 
     /// The connection that was in the slot, if its socket is still open.
     fn take_slot(&mut self, slot: u32) -> Option<(ConnId, Close)> {
-        // The slot that has another connection is the one that was vacant last.
+        // Searched from the end: a new connection takes the slot that was vacated last.
         let at = self.queue.iter().rposition(|(id, _)| id.slot == slot)?;
         self.queue.remove(at)
     }
@@ -96,7 +96,7 @@ impl ShardActor {
     fn say(&self, peer: SocketAddr, why: Close) {
         let concerns_all = matches!(why, Close::Shutdown | Close::NoLeader | Close::LeaderFound);
         if concerns_all || matches!(why, Close::Done | Close::HungUp | Close::SessionMoved) {
-            // What concerns all the consensus actor reports once.
+            // The consensus actor reports an event that concerns all connections once.
             return tracing::debug!(%peer, "closed: {why}");
         }
         match self.lines.borrow_mut().line(why, self.clock.now().0) {

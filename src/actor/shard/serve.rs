@@ -51,7 +51,7 @@ impl ShardActor {
         loop {
             self.serving.set(true);
             let piece = Turn::begin();
-            // Events first: what was sent is known to be sent before anybody asks.
+            // Events first: the actor knows of sent bytes before a message asks for them.
             let left = self.take_events(&piece);
             self.receive_some(mailbox.try_iter().take(MAILBOX_BATCH));
             self.end_turn();
@@ -97,12 +97,12 @@ impl ShardActor {
             return;
         }
         if pace.brisk {
-            // What is to be sent goes before any looking around.
+            // Replies are sent before any polling.
             if self.turn.polls() && (self.send_all(None) || self.turn.poll(|| self.clients.poll() || !is_quiet())) {
                 return;
             }
             self.clients.bell().listen(SleepsIn::Ring);
-            // What came in between rings nobody's bell.
+            // An event that came in between rings no bell.
             let longest = rest.unwrap_or(PASS_EVERY).min(PASS_EVERY - since);
             let sleep = if is_quiet() { longest } else { Duration::ZERO };
             pace.brisk = self.send_all(Some(sleep)) || sleep.is_zero() || rest.is_some();
@@ -123,7 +123,7 @@ impl ShardActor {
         }
     }
 
-    /// What has come from clients, until the turn is over. Whether something is left.
+    /// Handles the events of clients, until the turn is over. Whether something is left.
     fn take_events(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
             let now = self.now();
@@ -143,8 +143,8 @@ impl ShardActor {
                     }
                     Some(Event::Ended { conn }) => self.handle_client(now, conn, ClientEvent::InputEnded),
                     Some(Event::Failed { conn }) => self.handle_client(now, conn, ClientEvent::Failed),
-                    // Who is not read until it has taken its replies has much more to be answered: that is for when all
-                    // others have been heard.
+                    // A client that is not read until it has taken its replies has many more requests. It comes after
+                    // all other clients.
                     Some(Event::Sent { conn, count }) if self.shard.borrow().is_stalled(conn) => {
                         self.taken.borrow_mut().push_back((conn, count));
                     }
@@ -161,7 +161,7 @@ impl ShardActor {
         }
     }
 
-    /// Somebody connected: one of this shard's clients from now on, or of another's.
+    /// A client connected: one of this shard's from now on, or of another's.
     fn admit(self: &Rc<Self>, stream: TcpStream) {
         // Without an address it is gone already.
         let Ok(peer) = stream.peer_addr() else { return };
@@ -175,8 +175,8 @@ impl ShardActor {
         }
     }
 
-    /// What stalled clients have taken of their replies, one after the other until the turn is over; one at least,
-    /// whatever the others ask for. Whether one is left.
+    /// Handles the replies that stalled clients have taken, one client after the other until the turn is over. It
+    /// handles one at least, whatever the other clients ask for. Whether one is left.
     fn go_on_with_the_stalled(self: &Rc<Self>, piece: &Piece) -> bool {
         loop {
             let Some((conn, count)) = self.taken.borrow_mut().pop_front() else { return false };
@@ -196,8 +196,9 @@ impl ShardActor {
         self.handle(now, ShardEvent::Client(conn, event));
     }
 
-    /// A client that the actor wants nothing read of is paused when more of it comes, not before: most have said all
-    /// they want to say until they are answered. What has come, the actor keeps: no more than the ring's buffers hold.
+    /// A client that the actor does not want to read is paused when more of it comes, not before. Most clients send
+    /// nothing more until they are answered. The actor keeps the bytes that have come: no more than the ring's buffers
+    /// hold.
     fn pause_if_stalled(&self, conn: ConnId) {
         if self.shard.borrow().is_stalled(conn) {
             self.clients.pause(conn);

@@ -1,4 +1,4 @@
-//! What one batch costs a group of one: propose, append, durable, committed, applied.
+//! The costs of one batch in a group of one: propose, append, durable, committed, applied.
 //!
 //! Prints nanoseconds per batch; `cargo run --release -p corral-consensus --example group_of_one [payload bytes]`.
 

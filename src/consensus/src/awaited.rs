@@ -1,20 +1,20 @@
 //! The entries that followers will need behind the snapshot that they receive: the log keeps them in memory.
 //!
-//! It takes seconds to write, send and install a snapshot, and writes go on meanwhile. If the budget alone decided which
-//! entries are dropped, the installed snapshot would already be too old, and so would the next one: under load the
-//! follower would never catch up. Pure, and empty unless a follower lags.
+//! It takes seconds to write, send and install a snapshot, and writes go on meanwhile. If the budget alone decided
+//! which entries are dropped, the installed snapshot would already be too old. So would the next one, and under load
+//! the follower would never catch up. Pure, and empty unless a follower lags.
 
 use std::collections::BTreeMap;
 
 use crate::types::{Index, NodeId};
 
-/// What is kept, by follower.
+/// The entries to keep, by follower.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited {
     by: BTreeMap<NodeId, Waiting>,
 }
 
-/// What one follower will need.
+/// The entries that one follower will need.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// It will need every entry behind this index.

@@ -1,8 +1,8 @@
-//! What was sent to several readers, and not all of them have taken yet.
+//! Data sent to several readers that not all of them have taken yet.
 //!
-//! The slowest reader sets the pace: while it lags too far nothing more is applied ([`crate::Replica::hold`]). So what is
-//! in flight to the readers is bounded here, and what is committed and not applied by
-//! [`crate::limits::UNAPPLIED_BYTES_MAX`]. Pure: time comes in.
+//! The slowest reader sets the pace: while it lags too far nothing more is applied ([`crate::Replica::hold`]). So the
+//! data in flight to the readers are bounded here. [`crate::limits::UNAPPLIED_BYTES_MAX`] bounds the committed entries
+//! that are not applied. Pure: time comes in.
 
 use std::collections::VecDeque;
 

@@ -102,7 +102,7 @@ impl ConfChange {
     /// Decodes such a payload. Every value is checked; the context is shared, not copied.
     ///
     /// # Errors
-    /// What is wrong with the payload, in a few words.
+    /// The fault of the payload, in a few words.
     pub fn decode(payload: &Bytes) -> Result<ConfChange, &'static str> {
         let mut reader = Reader::new(payload);
         if reader.u8()? != VERSION {

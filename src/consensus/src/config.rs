@@ -1,5 +1,5 @@
-//! What a node starts from: its configuration, and what storage restored. Both are checked here before the Raft library
-//! sees them, because the library panics on what does not fit together.
+//! The start of a node: its configuration, and the state that storage restored. Both are checked here before the Raft
+//! library sees them, because the library panics on contradictions.
 
 use crate::error::ConsensusError;
 use crate::limits;
@@ -36,7 +36,7 @@ pub const BOOTSTRAP_INDEX: Index = Index(1);
 /// Term of the entry at [`BOOTSTRAP_INDEX`].
 pub const BOOTSTRAP_TERM: Term = Term(1);
 
-/// What storage gives back at start.
+/// The state that storage restores at a start.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
     /// Last durable hard state. A commit below `applied` is raised to it: a snapshot holds committed state only.
@@ -48,13 +48,13 @@ pub struct Restored {
     /// The terms of durable entries up to `cut_index` that followers may be sent from disk, each with the first index that
     /// has it. Empty if there are none.
     pub disk_terms: Vec<(Index, Term)>,
-    /// All durable entries after `cut_index`, without a gap. Those that the snapshot holds too are for followers that
+    /// All durable entries after `cut_index`, without a gap. Entries that the snapshot holds too are for followers that
     /// lag.
     pub entries: Vec<Entry>,
     /// Index of the snapshot the server starts from, 0 without one. It is what followers that lag are given.
     pub snapshot: Index,
-    /// Index up to which everything is applied: that of the snapshot, or a later one up to which entries are known to
-    /// be committed, none of which changes the membership. Entries up to it are not delivered again.
+    /// Index up to which everything is applied. It is the index of the snapshot, or a later one up to which entries are
+    /// known to be committed. No entry in between changes the membership. Entries up to it are not delivered again.
     pub applied: Index,
 }
 

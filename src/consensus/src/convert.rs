@@ -1,8 +1,8 @@
 //! Conversion between the types of this crate and those of the Raft library. Only `log.rs` and the files of `node` name
 //! those, too.
 //!
-//! The payload of a membership change keeps the encoding of this crate inside the library: the library reads only the kind
-//! of such an entry, because `node/library.rs` appends it. No protobuf is written or read.
+//! The payload of a membership change keeps the encoding of this crate inside the library. The library reads only the
+//! kind of such an entry, because `node/library.rs` appends it. No protobuf is written or read.
 
 // Field by field is how one fills generated types that also carry hidden fields.
 #![allow(clippy::field_reassign_with_default)]
@@ -71,7 +71,7 @@ pub(crate) fn entry_out(from: &eraftpb::Entry) -> Entry {
 }
 
 /// # Errors
-/// What is wrong with the payload of a membership change.
+/// The fault in the payload of a membership change.
 pub(crate) fn entry_in(from: &Entry) -> Result<eraftpb::Entry, &'static str> {
     let mut to = eraftpb::Entry::default();
     to.term = from.term.0;
@@ -125,7 +125,7 @@ pub(crate) fn snapshot_in(index: Index, term: Term, membership: &Membership) -> 
 }
 
 /// # Errors
-/// What is wrong with the payload of a membership change among the entries.
+/// The fault in the payload of a membership change among the entries.
 pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'static str> {
     let mut to = eraftpb::Message::default();
     to.from = from.from.0;

@@ -24,12 +24,12 @@ pub struct Effects {
     /// The first and the last of the entries to be read from this server's log. The driver reads at least the first one,
     /// and reports [`crate::Replica::log_read`].
     pub log_wanted: Option<(Index, Index)>,
-    /// Tokens of [`crate::Replica::read_index`] whose reads may be served now: their index is applied.
+    /// Tokens of [`crate::Replica::read_index`] with an applied index: their reads may be served now.
     pub reads: Vec<u64>,
     /// Tokens of [`crate::Replica::read_index`] that are refused.
     pub reads_refused: Vec<u64>,
-    /// Another turn is wanted at that time, whatever else happens: commands wait for others to join them, or committed
-    /// entries wait until the driver has handled everything else (then it is the time of this turn).
+    /// Another turn is wanted at that time, whatever else happens. Commands wait for others to join them, or committed
+    /// entries wait until the driver has handled everything else. In the second case it is the time of this turn.
     pub wake_at: Option<Micros>,
     /// Cost of the applied entries.
     pub(crate) work: u64,

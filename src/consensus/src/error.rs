@@ -85,7 +85,7 @@ pub enum ConsensusError {
     ConfChange {
         /// The entry.
         index: Index,
-        /// What is wrong with it.
+        /// The fault, in a few words.
         reason: &'static str,
     },
     /// The library refused for a reason not listed above.
@@ -193,7 +193,7 @@ pub enum PeerError {
     /// Entries with a gap, falling terms, or too many or too large ones.
     #[error("bad entries: {0}")]
     Entries(&'static str),
-    /// A leader's log differs from what is committed here: it lacks committed entries, or this node's log is another's.
+    /// A leader's log differs from the entries committed here: it lacks some, or this node's log is another's.
     #[error("the leader's entry {0} differs from the committed one")]
     Conflict(Index),
     /// A leader has committed entries that this node acknowledged and does not have: its log was lost, or the message is

@@ -18,7 +18,7 @@ const VAIN_WAITS_MAX: u32 = 6;
 /// Weight of the past in the smoothed time of an append, as a power of two.
 const SMOOTHING: u32 = 3;
 
-/// What happens to the queued commands.
+/// The decision about the queued commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupDecision {
     /// They go to the log now.
@@ -38,7 +38,7 @@ pub(crate) struct Load {
     pub(crate) appends: usize,
 }
 
-/// What the decision depends on.
+/// The state that the decision depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Grouping {
     /// Smoothed time from handing out an append until it is durable, times 2^SMOOTHING.
@@ -63,7 +63,7 @@ impl Grouping {
         (self.durable_at, self.group) = (now, group);
     }
 
-    /// What happens to the queued commands, of which there is at least one.
+    /// Decides about the queued commands, of which there is at least one.
     pub(crate) fn decide(&mut self, now: Micros, load: Load) -> GroupDecision {
         if load.appends > 0 {
             let ready = self.group >= LARGE && load.appends < APPENDS_MAX;

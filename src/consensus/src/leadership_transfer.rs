@@ -1,14 +1,14 @@
 //! When a leader transfers leadership because its disk is slow or full.
 //!
-//! A pure rule of times. Not the slowness of the disk counts, but the lag behind another server: an append has been
-//! durable there for long, and several times as long as it took there. So no leader transfers when all disks are slow. A
-//! server transfers once in a long time, so that leadership does not circulate among servers whose disks stall in turn.
-//! A leader whose log has no space transfers without these waits.
+//! A pure rule of times. The lag behind another server counts, not the slowness of the disk. An append has been durable
+//! there for long, and several times as long as it took there. So no leader transfers when all disks are slow. A server
+//! transfers once in a long time, so that leadership does not circulate among servers with disks that stall in turn. A
+//! leader without space in its log transfers without these waits.
 
 use crate::limits::{TRANSFER_LED_MIN, TRANSFER_PAUSE, TRANSFER_SLOWER};
 use crate::types::Micros;
 
-/// What the rule depends on.
+/// The state that the rule depends on.
 #[derive(Debug, Default)]
 pub(crate) struct TransferPolicy {
     led_since: Option<Micros>,

@@ -10,8 +10,8 @@ pub const MEMBERS_MAX: usize = 64;
 /// Largest term. The term becomes the upper half of a zxid, which clients read as a signed 64-bit number.
 pub const TERM_MAX: u64 = (1 << 31) - 1;
 
-/// How far a peer's term may be beyond the one that this node started with, and [`TERMS_PER_ELECTION`] more for each
-/// election timeout since then. With an election every half minute a stopped server lags so far after a year.
+/// How far a peer's term may be beyond the term that this node started with. Each election timeout since then adds
+/// [`TERMS_PER_ELECTION`]. With an election every half minute a stopped server lags so far after a year.
 pub const TERM_AHEAD_MAX: u64 = 1 << 20;
 
 /// Terms that one election timeout may add, see [`TERM_AHEAD_MAX`].
@@ -40,12 +40,12 @@ pub const INFLIGHT_ENTRIES_MAX: u32 = 1 << 20;
 /// Payload bytes in flight, proposed and not applied. A proposal beyond that is refused as full; one entry always fits.
 pub const UNAPPLIED_BYTES_MAX: u64 = 128 << 20;
 
-/// Payload bytes that a follower accepts while its log is slow or it applies nothing. Further entries are dropped, and sent
-/// again later. Twice the limit of a leader, because a new leader may have as much that is not committed here.
-/// What the log held at the start, not known to be committed, may be more.
+/// Payload bytes that a follower accepts while its log is slow or it applies nothing. Further entries are dropped, and
+/// sent again later. Twice the limit of a leader, because a new leader may have as much that is not committed here.
+/// Entries in the log at the start that are not known to be committed may exceed it.
 pub const UNSTORED_BYTES_MAX: u64 = 2 * UNAPPLIED_BYTES_MAX;
 
-/// What one entry costs in memory beside its payload; counted in every byte budget.
+/// Memory of one entry beside its payload, counted in every byte budget.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
 /// Size of one page of committed entries handed out by one `ready`; a page holds at least one entry.

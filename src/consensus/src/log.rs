@@ -1,8 +1,9 @@
 //! The log in memory: the newest entries, as the Raft library reads them.
 //!
-//! Holds every entry that is not applied, and applied ones up to a byte budget for followers that lag a little (none in a
-//! group of one). Older entries are on disk only. Those behind the newest snapshot are read from there, and those behind a
-//! snapshot that a follower receives. A follower that lags further is sent the snapshot. It knows nothing of durability.
+//! It holds every entry that is not applied. It also holds applied entries up to a byte budget, for followers that lag
+//! a little (none in a group of one). Older entries are on disk only. Those behind the newest snapshot are read from
+//! there, and those behind a snapshot that a follower receives. A follower that lags further is sent the snapshot. It
+//! knows nothing of durability.
 //!
 //! Invariants: entries follow each other without a gap; applied entries are never replaced.
 
@@ -57,13 +58,13 @@ struct Wanted {
 /// Entries that are dropped at once: to free all that was kept for a follower takes long.
 const DROPPED_MAX: u64 = 1024;
 
-/// What the log held before a snapshot took its place: to be dropped where that stops nobody.
+/// The entries of the log that a snapshot replaced. Dropping them takes long, so another thread does that.
 #[derive(Debug)]
 pub struct ReplacedLog {
     _entries: VecDeque<Entry>,
 }
 
-/// What an entry counts against a byte budget.
+/// The bytes that an entry counts against a byte budget.
 pub(crate) fn cost(entry: &Entry) -> u64 {
     entry.data.len() as u64 + limits::ENTRY_OVERHEAD_BYTES
 }

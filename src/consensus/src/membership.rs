@@ -106,7 +106,7 @@ impl Membership {
     /// Decodes what [`Membership::encode`] wrote, and gives the bytes that follow it. Every value is checked.
     ///
     /// # Errors
-    /// What is wrong with the bytes, in a few words.
+    /// The fault of the bytes, in a few words.
     pub fn decode_first(bytes: &[u8]) -> Result<(Membership, &[u8]), &'static str> {
         let whole = Bytes::copy_from_slice(bytes);
         let mut reader = Reader::new(&whole);

@@ -429,7 +429,7 @@ fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
 
 fn read_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, &'static str> {
     let count = reader.u32()? as usize;
-    // Room is made for what the message can hold, not for what it claims.
+    // Memory is allocated only for a number of entries that the bytes can hold. A larger number is refused.
     if count > limits::APPEND_ENTRIES_MAX || count > reader.left() / ENTRY_HEADER_BYTES {
         return Err("more entries than bytes");
     }

@@ -5,15 +5,15 @@
 //! | component | guards |
 //! |---|---|
 //! | `library` | the Raft library, its log in memory, election timeouts |
-//! | `check`, `plausibility` | what a peer's message must satisfy before the library sees it |
+//! | `check`, `plausibility` | checks of a peer's message before the library sees it |
 //! | `pipeline` | the way of entries and reads: it composes the six stages below |
 //! | `proposals` | the amount of proposals in flight |
 //! | `durability` | appends in flight, and messages that wait for them |
-//! | `delivery` | committed entries, and those that wait until their commit is durable |
+//! | `delivery` | committed entries, and entries that wait until their commit is durable |
 //! | `membership_history` | memberships since the last snapshot, and changes not applied yet |
 //! | `commit_notices` | how far followers were informed of the commit index |
 //! | [`crate::reads`] | read barriers (read index) |
-//! | `reconciliation`, `followers` | what a leader observes of the other members |
+//! | `reconciliation`, `followers` | the members as a leader observes them |
 //! | `early_election` | elections after the end of the leader's process |
 //! | `repairs` | members with a corrupt state |
 //!
@@ -75,10 +75,10 @@ pub struct RaftNode {
 }
 
 impl RaftNode {
-    /// Starts a node from what storage restored. It is a follower; a group of one calls [`RaftNode::campaign`] next.
+    /// Starts a node from the restored state, as a follower. A group of one calls [`RaftNode::campaign`] next.
     ///
     /// # Errors
-    /// What does not fit together in `config` or `restored`.
+    /// A contradiction in `config` or `restored`.
     pub fn new(config: Config, restored: Restored) -> Result<RaftNode, ConsensusError> {
         let membership = Membership::simple(&config.voters, &config.learners);
         RaftNode::with_membership(config, membership, restored)
@@ -98,7 +98,7 @@ impl RaftNode {
         RaftNode::build(config, membership, restored)
     }
 
-    /// A server whose disk holds neither snapshot nor log. `config.voters` and `config.learners` are the founders.
+    /// A server with neither snapshot nor log on its disk. `config.voters` and `config.learners` are the founders.
     ///
     /// It may have voted before it lost its data, so it neither votes, nor campaigns, nor acknowledges anything. It
     /// becomes a member by [`RaftNode::bootstrap`], or by a leader's snapshot in which it is a learner.
@@ -182,8 +182,8 @@ impl RaftNode {
         self.settle();
     }
 
-    /// The transport reports that the process of `leader` ended. If this node follows it, it forgets that leader, and
-    /// campaigns after `stagger_ticks` (0: at once), and a few more times if others have not noticed yet.
+    /// The transport reports that the process of `leader` ended. If this node follows it, it clears that leader and
+    /// campaigns after `stagger_ticks` (0: at once). It campaigns a few more times if others have not noticed yet.
     pub fn leader_lost(&mut self, leader: NodeId, stagger_ticks: u32) {
         if self.library.raft().state != raft::StateRole::Follower || self.leader() != Some(leader) {
             return;
@@ -400,8 +400,8 @@ impl RaftNode {
         self.settle();
     }
 
-    /// A durable snapshot holds everything up to `upto`, whose entry has `term`. It can be sent to followers that lag
-    /// behind the log in memory.
+    /// A durable snapshot holds everything up to `upto`, and the entry there has `term`. It can be sent to followers
+    /// that lag behind the log in memory.
     ///
     /// # Panics
     /// If `upto` is not applied, or the log holds another term there.
@@ -477,7 +477,7 @@ impl RaftNode {
         }
     }
 
-    // ----- what it is -----
+    // ----- state -----
 
     /// This server.
     #[must_use]
@@ -509,7 +509,7 @@ impl RaftNode {
         self.library.membership()
     }
 
-    /// What a leader knows of the other members.
+    /// The other members as a leader knows them.
     #[must_use]
     pub fn followers(&self) -> Followers<'_> {
         Followers::new(self.library.raft(), self.reconciliation.uninitialised(), &self.repairs)
@@ -563,8 +563,8 @@ impl RaftNode {
         self.library.store().holds_conf_change()
     }
 
-    /// Whether a snapshot of the leader is on its way to [`Outputs::install`]: then the membership is already that of the
-    /// snapshot, and all else is not.
+    /// Whether a snapshot of the leader is on its way to [`Outputs::install`]. Then the membership is already that of
+    /// the snapshot, and all else is not.
     #[must_use]
     pub fn is_restoring(&self) -> bool {
         self.restores().is_some()

@@ -1,8 +1,8 @@
 //! When followers are informed of a commit: by the next append, if one comes soon, or else by a commit notice.
 //!
-//! An append holds the commit index, so a steady flow of writes needs no notices. A member whose clients wait is informed
-//! at once, see [`crate::Machine::servers_waiting`]; the others a little later at most. If no append came in time, as with
-//! rare writes, the next notices go without a wait for a while. Pure: time comes in.
+//! An append holds the commit index, so a steady flow of writes needs no notices. A member with waiting clients is
+//! informed at once, see [`crate::Machine::servers_waiting`]. The others are informed a little later at most. If no
+//! append came in time, as with rare writes, the next notices go without a wait for a while. Pure: time comes in.
 
 use crate::types::Micros;
 
@@ -11,7 +11,7 @@ const WAIT_MAX: Micros = Micros(1_000);
 /// Largest number of waits in vain that count. After `n` of them in a row, `2^n - 1` notices go without a wait.
 const VAIN_WAITS_MAX: u32 = 6;
 
-/// What happens to members that are not informed yet.
+/// The decision about members that are not informed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoticeDecision {
     /// There is none.
@@ -22,7 +22,7 @@ pub(crate) enum NoticeDecision {
     Until(Micros),
 }
 
-/// What the decision depends on.
+/// The state that the decision depends on.
 #[derive(Debug, Default)]
 pub(crate) struct NoticeDelay {
     /// Since when a member is not informed.
@@ -34,7 +34,7 @@ pub(crate) struct NoticeDelay {
 }
 
 impl NoticeDelay {
-    /// What happens now. `has_uninformed`: a member does not know the commit index, and a notice could inform it.
+    /// Decides for `now`. `has_uninformed`: a member does not know the commit index, and a notice could inform it.
     pub(crate) fn decide(&mut self, now: Micros, has_uninformed: bool) -> NoticeDecision {
         if !has_uninformed {
             if self.since.take().is_some() {

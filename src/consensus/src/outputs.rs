@@ -1,6 +1,6 @@
 //! Outputs: what a node wants done, as [`RaftNode::ready`](crate::RaftNode::ready) gives it.
 //!
-//! The fields are independent of each other, with two exceptions: appends are written in their order, and `install` is
+//! The fields are independent of each other, with two exceptions. Appends are written in their order, and `install` is
 //! carried out before the entries of the same append are written.
 
 use crate::log::ReplacedLog;
@@ -27,7 +27,7 @@ pub struct Outputs {
     pub role_change: Option<RoleChange>,
     /// A leader's snapshot replaces log and state. Part of the append of the same output.
     pub install: Option<InstallSnapshot>,
-    /// What that snapshot replaces: dropped on another thread, because that takes long.
+    /// The entries that the snapshot replaces: dropped on another thread, because that takes long.
     pub replaced: Option<ReplacedLog>,
     /// A follower lags behind the log in memory, and the last snapshot reported by `compact` is too old for it: a newer
     /// one is wanted.
@@ -58,10 +58,10 @@ pub enum Stored<'a> {
 }
 
 impl Append {
-    /// The records that the log stores, in this order. A crash before the sync may leave only a first part of them. No entry
-    /// that is to be replaced may then count as committed, so a commit index is stored behind the entries that it covers. A
-    /// commit index is also stored in front of a membership change: a server that holds the second of two changes must know
-    /// that the first is in force.
+    /// The records that the log stores, in this order. A crash before the sync may leave only a first part of them. No
+    /// entry that is to be replaced may then count as committed, so a commit index is stored behind the entries that it
+    /// covers. A commit index is also stored in front of a membership change. A server that holds the second of two
+    /// changes must know that the first is in force.
     #[must_use]
     pub fn stored(&self) -> Vec<Stored<'_>> {
         let mut stored = Vec::with_capacity(self.entries.len() + 2);
@@ -154,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    /// What is stored of entries from an index on, `c` for a change of the membership: commit indexes, and `-` for each
-    /// entry.
+    /// Checks the records that are stored for entries from an index on, `c` for a membership change. `expect` has
+    /// commit indexes, and `-` for each entry.
     fn check(first: u64, kinds: &str, commit: Option<u64>, expect: &str) {
         let kind = |letter| if letter == 'c' { EntryKind::ConfChange } else { EntryKind::Normal };
         let entry = |(at, letter)| Entry { term: Term(3), index: Index(at), kind: kind(letter), payload: Bytes::new() };

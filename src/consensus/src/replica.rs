@@ -48,7 +48,7 @@ enum Reader {
     Followers,
 }
 
-/// One member: its Raft node, and what of the log its machine has applied. Owned by the engine.
+/// One member: its Raft node, and the part of the log that its machine has applied. Owned by the engine.
 pub struct Replica {
     raft: RaftNode,
     out: Outputs,
@@ -72,7 +72,7 @@ pub struct Replica {
     repair: StateRepair,
     /// Entries of the log are being read.
     reading: Option<Reader>,
-    /// The readers of what is applied lag too far: nothing more is applied.
+    /// The readers of applied entries lag too far: nothing more is applied.
     held: bool,
     /// Committed entries to apply: behind that snapshot, or more than one turn applies.
     committed: VecDeque<Entry>,
@@ -204,10 +204,10 @@ impl Replica {
         self.raft.transfer_leader(to)
     }
 
-    /// Transfers leadership if the log of this leader is slow: an append is not durable here, although a voter has had it
-    /// durable for as long as `timeout`. A new leader waits, and transfers are rare, so leadership stays where it is when
-    /// all disks are slow. A leader whose log has no space transfers whenever a voter has what it cannot write; a follower
-    /// whose log has no space does not campaign. Called every tick. Gives the successor when a transfer begins.
+    /// Transfers leadership if this leader's log is slow: an append is not durable here, and has been at a voter for
+    /// `timeout`. A new leader waits, and transfers are rare, so leadership stays where it is when all disks are slow.
+    /// A leader without space in its log transfers whenever a voter has an entry that it cannot write. A follower
+    /// without space does not campaign. Called every tick. Gives the successor when a transfer begins.
     pub fn transfer_leadership_if_slow(&mut self, now: Micros, timeout: Micros, disk: LogDisk) -> Option<NodeId> {
         self.raft.set_log_full(disk == LogDisk::Full);
         let oldest = self.appends_in_flight.front();
@@ -280,8 +280,8 @@ impl Replica {
         self.raft.applied(index);
     }
 
-    /// Sets whether the readers of what is applied lag so far that nothing more is applied ([`crate::Backlog`] decides).
-    /// Called before each turn. What is committed and not applied is bounded, so leader and followers stop accepting.
+    /// Sets whether the readers of applied entries lag so far that nothing more is applied ([`crate::Backlog`]
+    /// decides). Called before each turn. Unapplied entries are bounded, so all members stop accepting.
     pub fn hold(&mut self, held: bool) {
         self.held = held;
     }

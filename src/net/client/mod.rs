@@ -76,7 +76,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// To be called on the shard's executor, which `bell` wakes and whose own ring has `depth` entries.
+    /// To be called on the shard's executor. `bell` wakes it, and its own ring has `depth` entries.
     ///
     /// # Errors
     /// When the ring was asked for and this host does not support it, or when no file descriptor is left.
@@ -116,7 +116,7 @@ impl Clients {
         matches!(self.transport, Transport::Ring(_))
     }
 
-    /// What ends a sleep from outside.
+    /// The bell that ends a sleep from outside.
     pub(crate) fn bell(&self) -> &Bell {
         match &self.transport {
             Transport::Ring(ring) => ring.bell(),
@@ -265,7 +265,7 @@ impl Clients {
             let tls = list.get(conn.slot as usize).and_then(|client| client.as_ref()?.tls.as_ref());
             sends[at].bytes = tls.map_or(&[], |tls| tls.unsent());
         }
-        // What is sent last leaves when the connection is closed: that is for the next turn.
+        // The last bytes leave when the connection is closed: that is for the next turn.
         let closing = sends.iter().any(|send| send.last);
         let sleep = sleep.filter(|_| unsent.is_empty() && !closing && self.opened.borrow().is_empty());
         drop(unsent);
@@ -284,7 +284,7 @@ impl Clients {
         }
     }
 
-    /// The next event, of those that [`Clients::exchange`] has collected.
+    /// The next event that [`Clients::exchange`] has collected.
     pub(crate) fn next(&self) -> Option<Event<'_>> {
         loop {
             if let Some(opened) = self.opened.borrow_mut().pop_front() {
@@ -327,8 +327,8 @@ impl Clients {
             }
     }
 
-    /// To be called a few times a second: gives back memory that was not needed since the last call, and accepts again if that has
-    /// failed.
+    /// To be called a few times a second. It gives back memory that was not needed since the last call, and accepts
+    /// again if that has failed.
     pub(crate) fn look_after(&self) {
         if let Transport::Ring(ring) = &self.transport {
             ring.look_after();

@@ -1,7 +1,7 @@
-//! Who is to be sent something next, of a shard's clients: those of this turn before those that an earlier one has left, so
-//! that a reply does not wait behind ten thousand events; but not all of them, so that the left ones do not wait for ever.
+//! The order of a shard's clients with unsent bytes. Clients of this turn come before those of an earlier one, so that
+//! a reply does not wait behind ten thousand events. Not all of them do, so that the earlier ones do not wait for ever.
 //!
-//! On the shard's executor, beside its ring. It knows no bytes and no sockets; who is on it is there once.
+//! On the shard's executor, beside its ring. It knows no bytes and no sockets. A client is in it once.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use corral_core::ids::ConnId;
 
 /// Clients in one portion, which the kernel is given in one call: some 0.6 ms of its time.
 pub(super) const PORTION: usize = 128;
-/// Of a portion, those that have waited longer, if there are as many.
+/// The share of a portion for clients that have waited longer, if there are as many.
 const LATE: usize = PORTION / 4;
 
 /// The order of clients with unsent bytes.
@@ -43,7 +43,7 @@ impl Unsent {
                 break;
             }
         }
-        // What is left of this turn is behind what was left before.
+        // Clients that are left of this turn are behind those left before.
         if taken > 0 {
             self.late.append(&mut self.fresh);
         }

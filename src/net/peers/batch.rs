@@ -10,7 +10,7 @@ use corral_peer::{FrameKey, Header, Kind};
 
 use crate::net::peers::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX, COPIED_BYTES_MAX, PIECES_MAX};
 
-/// See the module.
+/// Frames that are written to one connection together.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// Number of the next frame of the connection.
@@ -23,7 +23,7 @@ pub(crate) struct Batch {
     payload_bytes: usize,
     /// Of frames with tags.
     key: Option<FrameKey>,
-    /// The first piece that is not wholly written, and what is written of it.
+    /// The first piece that is not wholly written, and the bytes written of it.
     piece: usize,
     offset: usize,
 }
@@ -34,7 +34,7 @@ enum Piece {
 }
 
 impl Batch {
-    /// For a connection whose frames have this key, if they have one.
+    /// For a connection with frames under this key, if there is one.
     pub(crate) fn new(key: Option<FrameKey>) -> Batch {
         Batch { key, ..Batch::default() }
     }
@@ -88,7 +88,7 @@ impl Batch {
         }
     }
 
-    /// What is not written yet, as many pieces as one call takes; empty when all is.
+    /// The pieces that are not written yet, as many as one call takes; empty when all are.
     pub(crate) fn slices<'a>(&'a self, room: &mut [IoSlice<'a>; PIECES_MAX]) -> usize {
         let mut count = 0;
         for (slot, piece) in room.iter_mut().zip(&self.pieces[self.piece..]) {
@@ -102,7 +102,7 @@ impl Batch {
         count
     }
 
-    /// So many bytes of what `slices` gave are written.
+    /// So many bytes of the pieces of `slices` are written.
     pub(crate) fn written(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let length = match &self.pieces[self.piece] {

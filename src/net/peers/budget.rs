@@ -1,7 +1,7 @@
 //! How much of one peer may be received and not dealt with: back-pressure from the receiver of events to the socket.
 //!
-//! A budget is shared by the thread that reads the peer and by whoever holds what was read. Giving back never waits. What was
-//! received by earlier connections of the peer counts until it is given back.
+//! A budget is shared by the thread that reads the peer and by the holder of the received data. Giving back never
+//! waits. Bytes that earlier connections of the peer received count until they are given back.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,7 +25,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Of a connection of the peer whose bytes are counted in `held`.
+    /// The budget of a connection. `held` counts the bytes of its peer.
     pub(crate) fn new(held: &Held, bytes_max: usize) -> Arc<Budget> {
         let (closed, waits) = (AtomicBool::new(false), AtomicBool::new(false));
         Arc::new(Budget { held: Arc::clone(held), bytes_max, closed, waits, reader: OnceLock::new() })
@@ -50,7 +50,7 @@ impl Budget {
         Hold { budget: Arc::clone(self), bytes }
     }
 
-    /// Nobody waits any more.
+    /// Ends the wait of the reader, and every later one.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wake();

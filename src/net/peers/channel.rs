@@ -16,7 +16,7 @@ use crate::net::peers::limits;
 /// Plaintext that TLS takes before it has been sent, bytes.
 const TLS_BUFFER_BYTES: usize = 256 << 10;
 
-/// See the module.
+/// One connection, with its TLS state if it is encrypted.
 pub(crate) struct Channel {
     socket: TcpStream,
     tls: Option<Box<rustls::Connection>>,
@@ -66,7 +66,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes as `writev(2)` does. What TLS has taken is not sent yet: see `flush`.
+    /// Writes as `writev(2)` does. Bytes that TLS has taken are not sent yet: see `flush`.
     pub(crate) fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(tls) = self.tls.as_deref_mut() else { return self.socket.write_vectored(pieces) };
         let taken = tls.writer().write_vectored(pieces)?;
@@ -102,7 +102,7 @@ impl Channel {
     }
 }
 
-/// Takes in what arrived for TLS and gives out what it has to say; false at the end of the connection.
+/// Passes arrived bytes to TLS and sends its answers; false at the end of the connection.
 fn advance(tls: &mut rustls::Connection, socket: &mut TcpStream) -> io::Result<bool> {
     if tls.read_tls(socket)? == 0 {
         return Ok(false);

@@ -31,8 +31,8 @@ pub(crate) fn system_resolver() -> Resolve {
     Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
 }
 
-/// Where a peer was: it is looked for there too, for it may hear of its move by way of these connections alone, and may
-/// not be able to listen where it ought to.
+/// Former addresses of a peer, which are dialled too. The peer may learn of its move by these connections alone, and
+/// may be unable to listen at its new address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trail {
     /// Where the list said before, newest first.
@@ -55,7 +55,7 @@ impl Trail {
     }
 }
 
-/// What a dial needs to know.
+/// The settings of a dial.
 #[derive(Clone)]
 pub(crate) struct Dialler {
     pub(crate) own: NodeId,
@@ -70,24 +70,24 @@ pub(crate) struct Dialler {
     /// Where this server's configuration says that it is.
     pub(crate) configured: Option<PeerAddress>,
     pub(crate) tls: Option<Tls>,
-    /// What both sides prove that they hold.
+    /// The secrets that both sides prove to hold.
     pub(crate) secrets: Option<Arc<Secrets>>,
     /// As of the settings.
     pub(crate) plaintext: bool,
     pub(crate) resolve: Resolve,
 }
 
-/// What is said of a host where [`exposes`] is true.
+/// The text about a host for which [`exposes`] is true.
 pub(crate) const EXPOSED: &str = "the messages of the servers would cross the network unencrypted; set ensemble.tls_cert, \
                                   tls_key and tls_ca, or both ensemble.secret_file and ensemble.allow_plaintext = true";
 
-/// Whether connections that are as these may not be had by way of that address: the rule of the configuration, for
-/// names that are resolved and a list that changes. `plaintext`: with a secret, and consent to what can be read.
+/// Whether connections with these settings must not use that address. It is the rule of the configuration, for names
+/// that are resolved and a list that changes. `plaintext`: with a secret, and consent to unencrypted messages.
 pub(crate) fn exposes(tls: Option<&Tls>, plaintext: bool, address: IpAddr) -> bool {
     tls.is_none() && !plaintext && !address.to_canonical().is_loopback()
 }
 
-/// A connection whose handshake was welcomed.
+/// A connection with a welcomed handshake.
 pub(crate) struct Dialled {
     /// Does not wait.
     pub(crate) channel: Channel,
@@ -98,7 +98,7 @@ pub(crate) struct Dialled {
 /// Why a dial failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What failed and, where it is known, what to do.
+    /// The failure and, where it is known, the remedy.
     pub(crate) words: String,
     /// As where the peer's process does not run, or has just ended.
     pub(crate) is_ordinary: bool,
@@ -121,8 +121,8 @@ impl Failure {
 }
 
 impl Dialler {
-    /// A connection whose handshake was welcomed. It ends early when
-    /// the outbox is stopped, but not while the name is resolved.
+    /// A connection with a welcomed handshake. It ends early when the outbox is stopped, but not while the name is
+    /// resolved.
     ///
     /// # Errors
     /// Words, of the last address that its present name has, that says what failed and, where it is known, what to do.
@@ -146,8 +146,8 @@ impl Dialler {
         Err(first.expect("there is a place at least"))
     }
 
-    /// Where the peer is looked for, in this order: as the list says, where it was found last, where the list said
-    /// before, and as the configuration says.
+    /// The addresses at which the peer is dialled, in this order. First that of the list, then where it was found last,
+    /// then former ones of the list, then that of the configuration.
     fn places(&self) -> Vec<PeerAddress> {
         let mut places = vec![self.peer.clone()];
         let more = self.trail.reached().into_iter().chain(self.trail.former.iter().cloned());
@@ -232,7 +232,7 @@ impl Dialler {
         Ok(Dialled { channel, key })
     }
 
-    /// What the answer means for the connection.
+    /// Checks whether the answer admits the connection.
     fn judge(&self, peer: &PeerAddress, answer: &Answer) -> Result<(), Failure> {
         let to = wire_id(peer.id);
         if matches!(answer.verdict, Admission::WrongServer | Admission::Welcome) && answer.id != to && answer.id != 0 {
@@ -299,7 +299,7 @@ impl Dialler {
         Ok((answer, Some(secret.frame_key(said, &answer))))
     }
 
-    /// Writes the handshake and reads the answer, or what there is of it when the connection ends.
+    /// Writes the handshake and reads the answer, or the part of it that arrived before the connection ended.
     fn exchange(
         &self,
         channel: &mut Channel,
@@ -361,7 +361,7 @@ fn nonce() -> Result<[u8; NONCE_BYTES], String> {
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
-    // Where nobody listens on this host, the kernel may join the two ends of one socket.
+    // If no process listens at an address of this host, the kernel may join the two ends of one socket.
     if socket.local_addr()? == socket.peer_addr()? {
         return Err(ErrorKind::ConnectionRefused.into());
     }
@@ -392,7 +392,7 @@ fn broken(error: &io::Error, encrypted: bool) -> Failure {
     }
 }
 
-/// What it means that the connection ended, or something else came, in place of an answer.
+/// The error if the connection ended, or other bytes came, in place of an answer.
 fn unanswered(found: &[u8], encrypted: bool) -> String {
     match (ForeignProtocol::guess(found), found.is_empty(), encrypted) {
         // An alert of TLS.

@@ -1,6 +1,6 @@
-//! What the connections tell: connections that came and went, and frames.
+//! Events of the connections: their begin, their end, and frames.
 //!
-//! Plain data. Made on the connections' threads, taken on whatever thread the receiver of events lives on.
+//! Plain data. Made on the connections' threads, taken on the thread of the receiver of events.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -15,11 +15,11 @@ use crate::net::peers::budget::Hold;
 pub(crate) enum Direction {
     /// Dialled by this server, which sends on it.
     Out,
-    /// Dialled by the peer, whose frames come on it.
+    /// Dialled by the peer, which sends its frames on it.
     In,
 }
 
-/// What happens on the connections. For one peer and direction always `Up`, frames, `Down`, in this order, then again.
+/// The events of the connections. For one peer and direction always `Up`, frames, `Down`, in this order, then again.
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
     /// The name of a peer has not resolved since it is dialled, or resolves now for the first time after that.
@@ -33,9 +33,9 @@ pub(crate) enum ConnectionEvent {
         /// Drawn by the peer's process when it started.
         incarnation: u64,
     },
-    /// A connection has ended. What was queued on it and not received by the peer is lost.
+    /// A connection has ended. Messages that were queued on it and not received by the peer are lost.
     Down { peer: NodeId, direction: Direction, stream: u64, reason: Reason },
-    /// What arrived together, never empty.
+    /// Frames that arrived together, never empty.
     Frames {
         peer: NodeId,
         /// The connection it came on.
@@ -61,7 +61,7 @@ pub(crate) enum Reason {
     Bad(FrameError),
     /// The peer sent where it must be silent.
     Spoke,
-    /// What is in the peer's frames is not understood, as whoever takes them says.
+    /// The receiver of the frames does not understand the peer's messages.
     NotUnderstood,
     /// A message that must not be lost did not fit into the queue.
     QueueFull,

@@ -1,8 +1,8 @@
-//! Of which generation this server's data are, and what it means to meet another one; and who holds data of this
-//! cluster although this server does not know it.
+//! The generation of this server's data, and the consequences of meeting another one. It also has the last stranger: a
+//! server with data of this cluster that this server does not know.
 //!
 //! Shared by the listener, which hears handshakes, the senders, which hear answers, and the consensus actor, which
-//! takes data over. No operation waits, but whoever is told that the data are outdated may.
+//! takes data over. No operation waits, except that `outdated` may.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -19,10 +19,10 @@ const OLDER: &str = "its data are older than the rescue (`corral rescue`, `resto
 const LATER_UNPROVEN: &str = "it says that its data come from a rescue (`corral rescue`, `restore` or `import`), and has not proven which server it is; \
                               that server is dialled to find out";
 
-/// See the module.
+/// The generation of this server's data, and the other generations that it met.
 pub(crate) struct Generations {
     own: AtomicU64,
-    /// A server was met whose data are of a rescued ensemble.
+    /// A server with data of a rescued ensemble was met.
     met_rescued: AtomicBool,
     /// The last server that knocked, holds data of this cluster, and is none that this server knows.
     stranger: Mutex<Option<(NodeId, Instant)>>,
@@ -31,7 +31,7 @@ pub(crate) struct Generations {
 }
 
 impl Generations {
-    /// `outdated` is called, on a thread of the connections, with a server whose data are of a later generation.
+    /// `outdated` is called, on a thread of the connections, with a server that has data of a later generation.
     pub(crate) fn new(own: Generation, outdated: impl Fn(NodeId) + Send + Sync + 'static) -> Generations {
         let (own, met_rescued) = (AtomicU64::new(own.0), AtomicBool::new(false));
         Generations { own, met_rescued, stranger: Mutex::new(None), outdated: Box::new(outdated) }
@@ -44,8 +44,8 @@ impl Generations {
         }
     }
 
-    /// A server that holds data of this cluster, is none that this one knows, and knocked lately: where there is one,
-    /// no new ensemble is to begin.
+    /// The last server that holds data of this cluster, is unknown to this server, and connected lately. While there is
+    /// one, no new ensemble may begin.
     pub(crate) fn stranger(&self) -> Option<NodeId> {
         let last = *self.stranger.lock().unwrap_or_else(PoisonError::into_inner);
         last.filter(|(_, at)| at.elapsed() < STRANGER_COUNTS_FOR).map(|(peer, _)| peer)
@@ -55,7 +55,7 @@ impl Generations {
         Generation(self.own.load(Ordering::SeqCst))
     }
 
-    /// A server tells its generation. What is between the two, if they must not speak with each other.
+    /// A server tells its generation. Gives the reason if the two must not exchange messages.
     pub(crate) fn meet(&self, peer: NodeId, told: Generation) -> Option<&'static str> {
         self.note_rescued(told);
         let own = self.own();
@@ -71,8 +71,7 @@ impl Generations {
         )
     }
 
-    /// Somebody who has proven nothing tells a generation: as [`Generations::meet`], and this server is not told that
-    /// its data are outdated.
+    /// As [`Generations::meet`] for a server without a proof, but `outdated` is not called.
     pub(crate) fn hear(&self, told: Generation) -> Option<&'static str> {
         self.note_rescued(told);
         let own = self.own();
@@ -85,8 +84,8 @@ impl Generations {
         }
     }
 
-    /// The data are another ensemble's from now on. Whether connections that stand may be with servers that must not be
-    /// spoken with any more, because nothing was between them and a server that held nothing.
+    /// The data are another ensemble's from now on. Returns whether a present connection may be with a server of
+    /// another generation. While this server held no data, it could connect to any.
     pub(crate) fn adopt(&self, generation: Generation) -> bool {
         let before = self.own.swap(generation.0, Ordering::SeqCst);
         before != generation.0 && (generation != Generation::FIRST || self.met_rescued.load(Ordering::SeqCst))

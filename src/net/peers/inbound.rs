@@ -14,7 +14,7 @@ use corral_peer::{Challenge, Handshake, HandshakeError, Proof, Secret, Secrets, 
 use crate::net::peers::channel::Channel;
 use crate::net::peers::tls;
 
-/// See the module.
+/// An accepted connection before its handshake and proof are complete.
 pub(crate) struct Inbound {
     pub(crate) channel: Channel,
     pub(crate) from: SocketAddr,
@@ -22,7 +22,7 @@ pub(crate) struct Inbound {
     bytes: [u8; HANDSHAKE_BYTES],
     have: usize,
     looked: bool,
-    /// Its handshake, and what was said since, once it was asked for a proof.
+    /// Its handshake, and the messages since, once it was asked for a proof.
     asked: Option<Box<(Handshake, Transcript)>>,
 }
 
@@ -60,7 +60,7 @@ impl Inbound {
 
     /// Reads what there is. With `secrets` its handshake is answered with a challenge.
     pub(crate) fn listen(&mut self, secrets: Option<&Secrets>) -> Progress {
-        // What did not fit into the socket: while it waits the socket is ready again and again.
+        // Flushes bytes that did not fit into the socket. While they wait the socket is ready again and again.
         match self.channel.flush() {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -113,7 +113,7 @@ impl Inbound {
         }
     }
 
-    /// Asks who sent its handshake for a proof.
+    /// Asks the sender of the handshake for a proof.
     fn challenge(&mut self, handshake: Handshake, secrets: &Secrets) -> Progress {
         let mut nonce = [0; NONCE_BYTES];
         if getrandom::fill(&mut nonce).is_err() {

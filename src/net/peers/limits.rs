@@ -1,24 +1,24 @@
 //! Every bound of the connections between servers, by name.
 //!
-//! Plain constants. What a test wants smaller or shorter is taken over into `Settings`, which holds these otherwise.
+//! Plain constants. `Settings` overrides values that a test wants smaller or shorter, and holds these otherwise.
 
 use std::time::Duration;
 
 use corral_peer::frame::PAYLOAD_BYTES_MAX;
 
-/// Bytes waiting for one peer, with what each message costs beside its payload. One message always fits.
+/// Bytes waiting for one peer, with the overhead of each message. One message always fits.
 pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// Messages waiting for one peer.
 pub(crate) const QUEUE_MESSAGES_MAX: usize = 16_384;
-/// What a waiting message costs beside its payload.
+/// Overhead of a waiting message beside its payload, in bytes.
 pub(crate) const MESSAGE_OVERHEAD_BYTES: usize = 128;
 /// Bytes received from one peer and not taken by the receiver of events yet; beyond it that peer is not read. A read
 /// and one frame more can be there.
 pub(crate) const RECEIVED_BYTES_MAX: usize = 64 << 20;
 /// Bytes handed to the kernel in one go, if frames are small.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Bytes waiting for one peer, overhead included, that whoever has queued them writes himself; more is the sender's
-/// thread's.
+/// Bytes waiting for one peer, overhead included, that the queuing thread writes itself. The sender's thread writes
+/// more.
 pub(crate) const DIRECT_BYTES_MAX: usize = 16 << 10;
 /// Frames handed to the kernel in one go.
 pub(crate) const BATCH_FRAMES_MAX: usize = 1024;
@@ -30,8 +30,8 @@ pub(crate) const COPIED_BYTES_MAX: usize = 16 << 10;
 pub(crate) const READ_BYTES: usize = 256 << 10;
 /// Connections that have not sent its handshake. One more ends the oldest: a peer has sent its handshake by then.
 pub(crate) const STRANGERS_MAX: usize = 256;
-/// Connections taken from one listener before those inside get their turn: a connection that has sent its handshake is not
-/// displaced while its proof is on its way.
+/// Connections taken from one listener before the accepted ones get their turn. So a connection that has sent its
+/// handshake is not displaced while its proof is on its way.
 pub(crate) const ACCEPTED_MAX: usize = 16;
 /// Connections of one peer that are still ending while it dials again.
 pub(crate) const ENDING_MAX: usize = 4;
@@ -51,7 +51,7 @@ pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 /// First pause after a failed dial; it doubles up to `PAUSE_MAX`. The pause is drawn between half of it and all of it.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(20);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A peer whose words were not understood is not let in for this long.
+/// A peer with messages that were not understood is not let in for this long.
 pub(crate) const SHUT_FOR: Duration = Duration::from_secs(1);
 /// A server that holds data and is not known here is remembered for this long after it knocked; it does so every
 /// `PAUSE_MAX`.
@@ -67,11 +67,11 @@ pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(5);
 pub(crate) const PROBE_AFTER: Duration = Duration::from_secs(2);
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) const PROBES_MAX: u32 = 3;
-/// A peer that takes no byte of what is due to it for this long is given up.
+/// A peer is given up after it takes no byte for this long although some are due.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);
 /// How long a sender that is told to stop may take to write what is queued.
 pub(crate) const STOP_FLUSH_MAX: Duration = Duration::from_millis(200);
-/// How long `stop` waits for the threads; one that is stuck in the resolver is left behind.
+/// How long `stop` waits for the threads; a thread that is stuck in the resolver is left behind.
 pub(crate) const STOP_MAX: Duration = Duration::from_secs(2);
 /// How often it looks whether they have ended.
 pub(crate) const STOP_LOOK: Duration = Duration::from_micros(200);

@@ -1,7 +1,7 @@
 //! The listener: the thread that listens for peers, hears their handshakes, and gives each that is welcome a receiver.
 //!
-//! One thread, which never blocks but in `poll`: TLS and handshake of all connections that are not known yet make
-//! progress side by side, so that a slow or silent one delays nobody. Their number and their time are bounded.
+//! One thread, which never blocks but in `poll`. TLS and handshake of all unknown connections make progress side by
+//! side, so that a slow or silent one delays no other. Their number and their time are bounded.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSlice};
@@ -37,14 +37,14 @@ use crate::runtime::mailbox::Bell;
 const UNLISTED: &str =
     "the list of servers here lacks it; add it with reconfig, give all servers the same list, or stop it";
 
-/// What the listener has of one peer.
+/// The listener's record of one peer.
 pub(crate) struct KnownPeer {
     pub(crate) address: PeerAddress,
     pub(crate) outbox: Arc<PeerOutbox>,
     current: Option<Current>,
     living: Arc<AtomicUsize>,
     held: Held,
-    /// What it said was not understood: until then it is not let in again.
+    /// Its messages were not understood: until then it is not let in again.
     shut_until: Option<Instant>,
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct Current {
     thread: JoinHandle<()>,
 }
 
-/// Who may come in from now on.
+/// A change of the peers that may connect, or of the listeners.
 pub(crate) enum Change {
-    /// A new peer, or one whose address has changed.
+    /// A new peer, or a peer with a changed address.
     Put(KnownPeer),
     Remove(NodeId),
     /// They may come by way of this one, too.
     Listen(TcpListener),
-    /// What a peer says on this connection is not understood: the connection ends, if it is still the peer's newest.
+    /// A peer's messages on this connection are not understood: the connection ends, if it is still the peer's newest.
     Shut {
         peer: NodeId,
         stream: u64,
@@ -79,7 +79,7 @@ impl KnownPeer {
     }
 }
 
-/// See the module.
+/// Accepts connections of peers, checks their handshakes and starts their receivers.
 pub(crate) struct PeerListener {
     pub(crate) own: NodeId,
     pub(crate) cluster: ClusterName,
@@ -88,7 +88,7 @@ pub(crate) struct PeerListener {
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) places: BTreeMap<NodeId, KnownPeer>,
-    /// Connections of peers that are none any more, so that one that is one again begins after their end.
+    /// Connections of removed peers, so that a connection of a peer that is added again begins after their end.
     pub(crate) parted: BTreeMap<NodeId, Current>,
     pub(crate) changes: flume::Receiver<Change>,
     pub(crate) tls: Option<Tls>,
@@ -100,7 +100,7 @@ pub(crate) struct PeerListener {
     /// Threads that live tell so by holding one of these.
     pub(crate) alive: Arc<()>,
     pub(crate) inbound: Vec<Inbound>,
-    /// By what went wrong, of which there are a handful.
+    /// By kind of failure, of which there are a handful.
     pub(crate) complaints: BTreeMap<&'static str, Complaint>,
 }
 
@@ -159,8 +159,8 @@ impl PeerListener {
         }
     }
 
-    /// Waits for anybody, or the first deadline: at which listeners somebody knocked, and for each inbound whether it
-    /// is ready.
+    /// Waits for a connection, or the first deadline. Gives the listeners with a new connection, and for each inbound
+    /// whether it is ready.
     fn sleep(&self) -> (Vec<usize>, Vec<bool>) {
         let inside = PollFlags::IN | PollFlags::RDHUP;
         let mut polled = Vec::with_capacity(1 + self.listeners.len() + self.inbound.len());
@@ -184,7 +184,7 @@ impl PeerListener {
         (listeners.iter().enumerate().filter_map(|(at, knocked)| knocked.then_some(at)).collect(), inbound.to_vec())
     }
 
-    /// Lets in everybody who waits outside of this listener.
+    /// Accepts the connections that wait at this listener.
     fn accept(&mut self, at: usize) {
         // So many that those inside get their turn.
         for _ in 0..ACCEPTED_MAX {
@@ -198,7 +198,7 @@ impl PeerListener {
                         continue;
                     };
                     if self.inbound.len() >= STRANGERS_MAX {
-                        // Who has sent its handshake stays longer than who has said nothing.
+                        // A connection that has sent its handshake stays longer than a silent one.
                         let rank = |at: &usize| (self.inbound[*at].was_asked(), self.inbound[*at].deadline);
                         let oldest = (0..self.inbound.len()).min_by_key(rank);
                         if let Some(oldest) = oldest {
@@ -312,11 +312,11 @@ impl PeerListener {
             );
             return Some((Admission::Duplicate, reason));
         }
-        // Behind all that may tell that it is somebody else.
+        // Behind all checks that may show that it is another server.
         let met = if proven {
             self.generations.meet(place.address.id, handshake.generation)
         } else {
-            // Whoever says so may be anybody: the server that is dialled at its address tells it too.
+            // Any host may claim this: the server that is dialled at that address reports its generation too.
             self.generations.hear(handshake.generation).inspect(|_| place.outbox.hurry())
         };
         if let Some(reason) = met {
@@ -372,8 +372,9 @@ impl PeerListener {
         }
     }
 
-    /// The answer, if it left; it always fits into an empty socket. A rejection tells nothing of this server to who has
-    /// proven nothing, but to one with data of another generation, which is to find out which of the two is older.
+    /// The answer, if it left; it always fits into an empty socket. A rejection tells nothing of this server to a host
+    /// without a proof. The exception is a host with data of another generation, which has to find out which of the two
+    /// is older.
     fn answer(&self, channel: &mut Channel, verdict: Admission, proven: Option<&Proven>) -> Option<[u8; ANSWER_BYTES]> {
         let tells = match verdict {
             Admission::NotProven | Admission::WrongVersion => false,

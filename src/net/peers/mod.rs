@@ -1,9 +1,9 @@
 //! The connections between the servers of an ensemble: one TCP connection per direction and peer, frames of bytes on
 //! it.
 //!
-//! Plain threads: for each peer a sender, which dials and writes; one listener; for each connection that
-//! came in a receiver. Whoever uses the connections hands over messages without waiting and hears of everything as a
-//! [`ConnectionEvent`], on those threads. What is in a message is not known here. Only configured peers are let in.
+//! Plain threads: for each peer a sender, which dials and writes; one listener; for each connection that came in a
+//! receiver. The user of the connections hands over messages without waiting and receives everything as a
+//! [`ConnectionEvent`], on those threads. The content of a message is not known here. Only configured peers are let in.
 
 mod batch;
 mod budget;
@@ -52,10 +52,10 @@ use crate::net::peers::sender::Sender;
 use crate::net::peers::tls::Tls;
 use crate::runtime::mailbox::Bell;
 
-/// Who hears of events: called on the threads of the connections, for one connection never by two at once.
+/// The receiver of events: called on the threads of the connections, for one connection never by two at once.
 type Events = Arc<dyn Fn(ConnectionEvent) + Send + Sync>;
 
-/// What the connections are started with.
+/// The settings that the connections start with.
 pub(crate) struct Settings {
     /// Of this server.
     pub(crate) id: NodeId,
@@ -70,9 +70,9 @@ pub(crate) struct Settings {
     pub(crate) peers: Vec<PeerAddress>,
     /// Where they are by a list that this server remembers.
     pub(crate) listed: Option<Vec<PeerAddress>>,
-    /// `None` = nothing is encrypted and nobody proves who it is.
+    /// `None` = nothing is encrypted and no server proves its identity.
     pub(crate) tls: Option<Tls>,
-    /// What both sides prove that they hold; `None` = nobody is asked.
+    /// The secrets that both sides prove to hold; `None` = no proof is requested.
     pub(crate) secrets: Option<Arc<Secrets>>,
     /// Whether connections that are not encrypted may leave this host.
     pub(crate) plaintext: bool,
@@ -117,7 +117,7 @@ impl Settings {
 
 /// The running connections.
 pub(crate) struct PeerConnections {
-    /// Written when the membership changes, and read otherwise; nobody holds it for long.
+    /// Written when the membership changes, and read otherwise; no thread holds it for long.
     known: RwLock<Known>,
     /// The other servers as the connections were started with.
     configured: Vec<PeerAddress>,
@@ -129,11 +129,11 @@ pub(crate) struct PeerConnections {
     changes: flume::Sender<Change>,
 }
 
-/// Whom the connections know.
+/// The peers that the connections know.
 #[derive(Default)]
 struct Known {
     peers: BTreeMap<NodeId, Peer>,
-    /// Senders of peers that are none any more.
+    /// Senders of removed peers.
     parted: BTreeMap<NodeId, JoinHandle<()>>,
     /// Where each was that ever was a peer.
     trails: BTreeMap<NodeId, Trail>,
@@ -141,14 +141,14 @@ struct Known {
     missing: Vec<PeerAddress>,
 }
 
-/// What the connections have of one peer.
+/// The connections' record of one peer.
 struct Peer {
     address: PeerAddress,
     outbox: Arc<PeerOutbox>,
     sender: JoinHandle<()>,
 }
 
-/// What every sender is made of.
+/// The parts that every sender is made of.
 struct Common {
     id: NodeId,
     incarnation: u64,
@@ -205,7 +205,7 @@ impl PeerConnections {
         let entrances = Mutex::new(vec![listener.local_addr()?]);
         let connections =
             PeerConnections { known, configured: peers.clone(), common, stopping, listener_bell, entrances, changes };
-        // The listener hears of them before it lets anybody in.
+        // The listener receives them before it accepts any connection.
         connections.configure(listed.unwrap_or(peers))?;
         let common = &connections.common;
         let listener = PeerListener {
@@ -232,8 +232,8 @@ impl PeerConnections {
     }
 
     /// From now on these are the servers. Where this one is among them is where the others find it. Connections with a
-    /// peer that stays, at the same address, are left alone; with one that is new here they begin, with one that is not
-    /// named any more they end. One with another address is looked for where it was, too.
+    /// peer that stays, at the same address, are left alone. With a new peer they begin, with a removed peer they end.
+    /// A peer with another address is dialled at the former one, too.
     ///
     /// # Errors
     /// When descriptors, threads or randomness are missing; [`PeerConnections::add_missing`] begins what was not begun.
@@ -312,8 +312,8 @@ impl PeerConnections {
         self.common.generations.stranger()
     }
 
-    /// This server, which held nothing, has taken over data of that generation: where that may set it apart from
-    /// servers it is connected with, every connection ends and begins anew.
+    /// This server, which held nothing, has taken over data of that generation. Where that may set it apart from
+    /// connected servers, every connection ends and begins anew.
     ///
     /// # Errors
     /// As [`PeerConnections::configure`].
@@ -334,7 +334,7 @@ impl PeerConnections {
         exposes(self.common.tls.as_ref(), self.common.plaintext, address).then_some(EXPOSED)
     }
 
-    /// What the connections are encrypted with, if they are.
+    /// The TLS settings of the connections, if they are encrypted.
     pub(crate) fn tls(&self) -> Option<&Tls> {
         self.common.tls.as_ref()
     }
@@ -387,7 +387,7 @@ impl PeerConnections {
         self.listener_bell.rouse();
     }
 
-    /// Queues a message for a peer, on whatever connection stands: it leaves with the next [`PeerConnections::flush`].
+    /// Queues a message for a peer, on its present connection: it leaves with the next [`PeerConnections::flush`].
     /// Never waits. Being queued does not mean that it arrives.
     ///
     /// # Errors
@@ -404,13 +404,13 @@ impl PeerConnections {
         self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.outbox.send(Some(stream), kind, payload)
     }
 
-    /// What is queued leaves, little of it on this very thread. Never waits.
+    /// Sends the queued messages, a little of them on this very thread. Never waits.
     pub(crate) fn flush(&self) {
         self.known().peers.values().for_each(|peer| peer.outbox.flush());
     }
 
-    /// What this peer says on this connection of its own is not understood: the connection ends, and the peer is not
-    /// let in again for a while. Does not wait.
+    /// Ends the connection, because the messages of this peer on it are not understood. The peer is not let in again
+    /// for a while. Does not wait.
     pub(crate) fn shut(&self, peer: NodeId, stream: u64) {
         self.tell_listener(Change::Shut { peer, stream });
     }

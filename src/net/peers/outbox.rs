@@ -1,7 +1,6 @@
-//! What this server has for one peer: the queue of messages on their way out, its bounds, and the counters of both
-//! ways.
+//! The queue of messages to one peer, its bounds, and the counters of both directions.
 //!
-//! Shared by whoever sends, the peer's sender thread, and the threads that receive from it. No operation waits.
+//! Shared by the sending threads, the peer's sender thread, and the threads that receive from it. No operation waits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -49,7 +48,7 @@ pub(crate) struct QueueLimits {
     pub(crate) messages_max: usize,
 }
 
-/// See the module.
+/// The queue of messages to one peer, and its counters.
 pub(crate) struct PeerOutbox {
     pub(crate) peer: NodeId,
     limits: QueueLimits,
@@ -66,13 +65,13 @@ pub(crate) struct PeerOutbox {
     hurry: AtomicBool,
     /// The peer is not one any more, or the connections are stopped.
     stopping: AtomicBool,
-    /// What waits, with `MESSAGE_OVERHEAD_BYTES` each; what is being written counts too.
+    /// Waiting bytes, with `MESSAGE_OVERHEAD_BYTES` a message. A message that is being written counts too.
     waiting_bytes: AtomicUsize,
     waiting_messages: AtomicUsize,
     pub(crate) counters: Counters,
 }
 
-/// What happened, since the start; each written by one thread mostly, read by any.
+/// Counters since the start; each written by one thread mostly, read by any.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) bytes_out: AtomicU64,
@@ -137,7 +136,8 @@ impl PeerOutbox {
         self.queue.send(Outgoing { stream, kind, payload }).map_err(|_| NotSent::Down)
     }
 
-    /// What is queued leaves: a little at once, on this thread, if the sender's sleeps; else it does it. Never waits.
+    /// Sends the queued messages. This thread writes a little at once if the sender's thread sleeps; otherwise the
+    /// sender's thread writes. Never waits.
     pub(crate) fn flush(&self) {
         if self.waiting_messages.load(Ordering::Relaxed) == 0 {
             return;
@@ -160,7 +160,7 @@ impl PeerOutbox {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sender's thread is about to sleep, and leaves the connection to whoever has little to say.
+    /// The sender's thread is about to sleep, and leaves the connection to threads with little to send.
     pub(crate) fn leave(&self, outlet: Outlet) {
         *self.left() = Some(outlet);
     }
@@ -197,7 +197,7 @@ impl PeerOutbox {
         self.stream.store(0, Ordering::Release);
     }
 
-    /// The peer is there: whoever waits to dial it shall do so now.
+    /// The peer is there: a sender that waits to dial it shall do so now.
     pub(crate) fn hurry(&self) {
         if self.stream.load(Ordering::Relaxed) == 0 {
             self.hurry.store(true, Ordering::Release);
@@ -264,7 +264,7 @@ pub(crate) struct PeerStats {
     /// Frames written to the kernel, with their headers.
     pub(crate) bytes_out: u64,
     pub(crate) messages_out: u64,
-    /// Frames received whole and their part of what is not whole yet.
+    /// Received bytes, of whole frames and of the received part of the next one.
     pub(crate) bytes_in: u64,
     pub(crate) messages_in: u64,
     /// Messages that did not fit into the queue, or were in it when the connection ended.
@@ -272,7 +272,7 @@ pub(crate) struct PeerStats {
     /// Connections after the first, of both directions.
     pub(crate) reconnects: u64,
     pub(crate) dials_failed: u64,
-    /// What waits to be written, with some overhead a message.
+    /// Bytes that wait to be written, with some overhead a message.
     pub(crate) queued_bytes: usize,
     pub(crate) queued_messages: usize,
 }

@@ -1,7 +1,7 @@
-//! The connection to a peer, with what is written into it: the outbox's queue, a batch at a time.
+//! The connection to a peer, with the writes to it: the outbox's queue, a batch at a time.
 //!
-//! It lives on the sender's thread, which leaves it to the outbox while it sleeps. Whoever then has little to say
-//! writes it himself, which wakes nobody here. No operation waits: what the socket does not take is left for the
+//! It lives on the sender's thread, which leaves it to the outbox while it sleeps. Then a thread with little to send
+//! writes it itself, which wakes no thread here. No operation waits: what the socket does not take is left for the
 //! sender's thread.
 
 use std::io::{ErrorKind, IoSlice};
@@ -15,13 +15,13 @@ use crate::net::peers::event::Reason;
 use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, PIECES_MAX};
 use crate::net::peers::outbox::{Outgoing, PeerOutbox};
 
-/// See the module.
+/// An open connection to a peer, with its queue and batch.
 pub(crate) struct Outlet {
     pub(crate) channel: Channel,
     pub(crate) stream: u64,
     queue: flume::Receiver<Outgoing>,
     batch: Batch,
-    /// The connection is over, as somebody else than the sender's thread has found.
+    /// The connection is over, as another thread than the sender's has found.
     failed: Option<Reason>,
 }
 
@@ -67,7 +67,7 @@ impl Outlet {
         }
     }
 
-    /// As `write`, for anybody who finds it idle. True when nothing is left to be done by the sender's thread.
+    /// As `write`, for a thread that finds it idle. True when nothing is left to be done by the sender's thread.
     pub(crate) fn write_for_sender(&mut self, outbox: &PeerOutbox) -> bool {
         match self.write(outbox, &mut 0) {
             Ok(done) => done,
@@ -78,7 +78,7 @@ impl Outlet {
         }
     }
 
-    /// What waits is lost with the connection.
+    /// Waiting messages are lost with the connection.
     pub(crate) fn give_up(&mut self, outbox: &PeerOutbox) {
         self.channel.close();
         outbox.release(self.batch.frames(), self.cost());
@@ -118,7 +118,7 @@ impl Outlet {
         }
     }
 
-    /// What the batch counts in the queue.
+    /// The bytes that the batch counts in the queue.
     fn cost(&self) -> usize {
         self.batch.payload_bytes() + self.batch.frames() * MESSAGE_OVERHEAD_BYTES
     }

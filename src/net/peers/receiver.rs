@@ -87,7 +87,7 @@ impl Handle {
     }
 }
 
-/// See the module.
+/// Reads the frames of one connection that a peer dialled.
 pub(crate) struct Receiver {
     pub(crate) outbox: Arc<PeerOutbox>,
     pub(crate) channel: Channel,
@@ -121,7 +121,7 @@ impl Receiver {
         self.channel.close();
         self.outbox.counters.up_in.fetch_sub(1, Ordering::Relaxed);
         match reason {
-            // The connection to the peer is the one that the log at info tells of.
+            // The log at info has only the connection to the peer.
             Reason::Stopped | Reason::Replaced | Reason::Closed | Reason::Reset => {
                 tracing::debug!(peer = peer.0, stream, "the connection from the peer is closed: {reason}");
             }

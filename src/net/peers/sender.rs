@@ -1,8 +1,8 @@
 //! A sender: the thread that dials one peer for ever and writes what is queued for it.
 //!
-//! One thread a peer. While it has nothing to write it sleeps on its bell and on the socket, so that a connection that
-//! ends is noticed at once; meanwhile whoever has little to say writes it himself ([`PeerOutbox::flush`]). It never
-//! reads frames and does not know what they mean.
+//! One thread a peer. While it has nothing to write it sleeps on its bell and on the socket. So it notices the end of a
+//! connection at once. Meanwhile a thread with little to send writes it itself ([`PeerOutbox::flush`]). It never reads
+//! frames and does not know what they mean.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ use crate::net::peers::outlet::Outlet;
 use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::SleepsIn;
 
-/// See the module.
+/// Dials one peer for ever and writes the queued messages.
 pub(crate) struct Sender {
     pub(crate) outbox: Arc<PeerOutbox>,
     pub(crate) queue: flume::Receiver<Outgoing>,
@@ -58,7 +58,7 @@ impl Sender {
                     self.connected(dialled);
                     complaints = Complaints::new(Instant::now());
                     if begin.elapsed() >= LASTING {
-                        // Whoever was there may be there again at once.
+                        // The peer may be there again at once.
                         pause = PAUSE_MIN;
                         continue;
                     }
@@ -135,12 +135,12 @@ impl Sender {
         }
     }
 
-    /// Sleeps until there is something to write that nobody else has written, or the connection ends.
+    /// Sleeps until there is something to write that no other thread has written, or the connection ends.
     fn idle(&self, outlet: Outlet, socket: &TcpStream) -> (Outlet, Result<(), Reason>) {
         let bell = &self.outbox.bell;
         self.outbox.leave(outlet);
         bell.listen(SleepsIn::Runtime);
-        // Whoever comes from here on rings if he leaves something to be done.
+        // From here on a thread that leaves something to be done rings.
         let readable = if self.outbox.is_idle() { wait(socket, false, bell.outer(), None) } else { Ok(false) };
         bell.awake();
         let mut outlet = self.outbox.take_back();

@@ -1,4 +1,4 @@
-//! From the configuration to what the connections are started with: the port is taken, the certificates are read.
+//! From the configuration to the settings of the connections: the port is taken, the certificates are read.
 //!
 //! At start, on the main thread. It starts nothing.
 
@@ -57,7 +57,7 @@ pub(crate) fn settings(config: &Config, address: SocketAddr, incarnation: u64) -
     let (tls, secrets) = files(config, own)?;
     let plaintext = ensemble.allow_plaintext && secrets.is_some();
     if exposes(tls.as_ref(), plaintext, address.ip()) {
-        // The configuration was checked, but a name stands for what the resolver says.
+        // The configuration was checked, but the resolver gives the addresses of a name.
         let sentence = format!("the other servers reach this one at {address}, beyond the loopback: {EXPOSED}");
         return Err(Fault::new(ExitCode::Config, sentence));
     }

@@ -1,10 +1,10 @@
-//! Mutual TLS between servers: one certificate, one key and one authority for both directions, and who a certificate is
-//! for.
+//! Mutual TLS between servers: one certificate, one key and one authority for both directions, and the check of a
+//! certificate's peer.
 //!
 //! TLS 1.3 alone, no resumption and no tickets. Made at start, then shared by the connections' threads; files that are
 //! read again count for the connections that begin from then on. A certificate is valid for a peer if one of its
-//! alternative names (SAN) is the host that the peer is configured with, a name or an IP address, or
-//! `server-N` with the peer's id. The common name does not count and nothing is looked up backwards.
+//! alternative names (SAN) is the peer's configured host, a name or an IP address. The name `server-N` with the peer's
+//! id is valid, too. The common name does not count and nothing is looked up backwards.
 
 use std::io;
 use std::net::IpAddr;
@@ -34,13 +34,13 @@ use crate::net::tls::{Stamp, expired, expiry, key_fault};
 /// Names of a certificate that a message shows at most.
 const NAMES_SHOWN_MAX: usize = 8;
 
-/// See the module. A clone is the same one.
+/// The TLS configuration between servers, read from files. A clone is the same one.
 #[derive(Clone)]
 pub(crate) struct Tls {
     files: Arc<Files>,
-    /// Written when the files are read again, and read by each connection that begins; nobody holds it for long.
+    /// Written when the files are read again, and read by each connection that begins; no thread holds it for long.
     current: Arc<RwLock<Current>>,
-    /// The server whose certificate it has to be, if that is known. Written when the membership changes.
+    /// The server that the certificate must be for, if it is known. Written when the membership changes.
     own: Arc<RwLock<Option<PeerAddress>>>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Files {
     pub(crate) ca: Store,
 }
 
-/// What new connections begin with.
+/// The TLS configuration of new connections.
 #[derive(Clone, Debug)]
 struct Current {
     client: Arc<ClientConfig>,
@@ -109,7 +109,8 @@ impl Tls {
         *self.own.write().unwrap_or_else(PoisonError::into_inner) = Some(own.clone());
     }
 
-    /// Nobody can say under which name others know a server whose own line of the list names all addresses.
+    /// Checks the certificate's name. That is impossible for a server with an unspecified address in its own line of
+    /// the list.
     fn check_name(&self, read: &Current, own: &PeerAddress) -> Result<(), String> {
         if own.host.parse().is_ok_and(|address: IpAddr| address.is_unspecified()) {
             return Ok(());
@@ -209,7 +210,7 @@ impl Current {
     }
 }
 
-/// For those who are dialled, and for those who dial.
+/// The configurations for accepting and for dialling.
 fn configs(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -232,13 +233,13 @@ fn configs(
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(Arc::clone(&verifier))
         .with_single_cert(chain.clone(), key)?;
-    // Who listens sends nothing after the handshake and the answer.
+    // The accepting side sends nothing after the handshake and the answer.
     server.send_tls13_tickets = 0;
     server.session_storage = Arc::new(NoServerSessionStorage {});
     Ok((Arc::new(client), Arc::new(server), Shown { chain, dialled, dials: verifier }))
 }
 
-/// What other servers are shown, and how they judge it if they trust whom this one trusts.
+/// The certificates that other servers receive, and how they judge them if they trust the same authorities.
 #[derive(Clone, Debug)]
 struct Shown {
     chain: Vec<CertificateDer<'static>>,
@@ -247,7 +248,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Why those would refuse it that dial this server, or that it dials. Whom it is for is not looked at.
+    /// Why servers that dial this one, or that it dials, would refuse it. The peer that it is for is not checked.
     fn fault(&self) -> Option<rustls::Error> {
         let (first, between) = self.chain.split_first()?;
         let now = UnixTime::now();
@@ -267,7 +268,7 @@ fn is_of_dates(error: &rustls::Error) -> bool {
 /// Whether the certificate that the other side has proven is for this peer.
 ///
 /// # Errors
-/// What is wrong with it, and what to do.
+/// The fault of the certificate, and the remedy.
 pub(crate) fn is_for(connection: &Connection, peer: &PeerAddress) -> Result<(), String> {
     is_certificate_for(connection.peer_certificates().and_then(<[_]>::first), peer)
 }
@@ -361,8 +362,7 @@ fn words(error: &rustls::Error) -> String {
     }
 }
 
-/// Checks that a server's certificate comes from the authorities; whom it is for is checked by `is_for`, on both sides
-/// alike.
+/// Checks that a server's certificate comes from the authorities. `is_for` checks its peer, on both sides alike.
 #[derive(Debug)]
 struct ChainVerifier {
     roots: Arc<RootCertStore>,
@@ -443,7 +443,7 @@ mod tests {
             let certificate = params.self_signed(&key).expect("it can be signed");
             assert_eq!(not_after(certificate.der()), Some(expect), "{year}");
             for end in 0..certificate.der().len() {
-                // Whatever is cut off: nothing, or the same.
+                // Wherever it is truncated: nothing, or the same.
                 assert!(not_after(&certificate.der()[..end]).is_none_or(|found| found == expect));
             }
         }

@@ -1,14 +1,15 @@
 //! Certificates that are renewed while the server runs: when the files of TLS are read again.
 //!
-//! A plain thread, which may block: at SIGHUP, and if the configuration says so when the files have changed. What is read counts for
-//! connections that begin from then on; those that stand go on. It knows nothing of what is in the files.
+//! A plain thread, which may block: at SIGHUP, and if the configuration says so when the files have changed.
+//! Certificates that are read count for connections that begin from then on; present ones go on. It does not know the
+//! content of the files.
 
 use std::time::Duration;
 
 use super::Stamp;
 
-/// How often the files are looked at. They are read when nothing has changed since the look before, so that a certificate and
-/// its key, which are replaced one after the other, are read together.
+/// How often the files are looked at. They are read when nothing has changed since the look before. So a certificate
+/// and its key, which are replaced one after the other, are read together.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// A key, certificates and authorities that were read from files, and can be read again.
@@ -88,7 +89,7 @@ fn warn(certificates: &dyn Certificates) {
     certificates.expired().iter().for_each(|sentence| tracing::warn!(with, "{sentence}"));
 }
 
-/// What was seen of the files.
+/// The files as they were seen last.
 struct Watched {
     /// When they were last read.
     tried: Stamp,

@@ -1,4 +1,4 @@
-//! What the messages of fixed size have in common: magic, version and checksum, and how reading one fails.
+//! Common parts of the messages of fixed size: magic, version and checksum, and how reading one fails.
 //!
 //! Pure, on any thread. It does not know what is between version and checksum.
 

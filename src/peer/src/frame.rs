@@ -1,9 +1,9 @@
 //! Frames: length, kind, sequence number, checksum, payload; made by [`Header`], read by [`Decoder`].
 //!
 //! Pure, on any thread. A header is 17 bytes: payload length (u32), kind (u8), sequence number of the connection from 0
-//! (u64), CRC32C of the fields before it and the payload (u32). Where both servers hold a secret, the payload is
-//! encrypted under the connection's key, AES-128-GCM with the sequence number as its nonce and the other fields as
-//! additional data, and a tag of 16 bytes takes the place of the CRC32C. It does not know what a payload means.
+//! (u64), and a CRC32C (u32). The CRC32C covers the fields before it and the payload. Where both servers hold a secret,
+//! AES-128-GCM encrypts the payload under the connection's key. The nonce is the sequence number, the additional data
+//! are the other fields, and a tag of 16 bytes takes the place of the CRC32C. It does not know what a payload means.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ const STEP_BYTES_MIN: usize = 64 << 10;
 /// Bytes of the header that the checksum covers.
 const CHECKED_BYTES: usize = 13;
 
-/// What a payload is.
+/// The kind of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -57,8 +57,8 @@ impl Kind {
 
     /// Whether a frame of this kind may be dropped without harm to the frames behind it.
     ///
-    /// Raft repeats what was lost, each heartbeat replaces the one before, the receiver of a snapshot repeats its request,
-    /// and an uninitialised server repeats its message.
+    /// Raft repeats lost messages, each heartbeat replaces the one before, and the receiver of a snapshot repeats its
+    /// request. An uninitialised server repeats its message.
     #[must_use]
     pub fn is_droppable(self) -> bool {
         matches!(self, Kind::Raft | Kind::Heartbeat | Kind::SnapshotAsk | Kind::SnapshotPart | Kind::Uninitialised)
@@ -72,7 +72,7 @@ impl Kind {
 /// One frame that was received whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: Kind,
     /// The payload, in memory of its own.
     pub payload: Bytes,
@@ -108,14 +108,14 @@ pub enum FrameError {
 pub struct Header {
     /// Bytes of the payload, at most [`PAYLOAD_BYTES_MAX`].
     pub length: u32,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: Kind,
     /// Number of the frame on its connection, from 0.
     pub sequence: u64,
     check: Check,
 }
 
-/// Proves that a frame is the one that was sent.
+/// Proves that a received frame equals the sent one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     /// As stated in the header, and of the bytes read so far.
@@ -206,7 +206,7 @@ impl FrameKey {
         header[CHECKED_BYTES..].copy_from_slice(tag.expect("frames are shorter than AES-GCM can encrypt").as_ref());
     }
 
-    /// Decrypts in place; false if the bytes are not those that were sent as this frame.
+    /// Decrypts in place; false if the bytes differ from the frame that was sent.
     fn open(&self, header: &Header, tag: [u8; TAG_BYTES], payload: &mut [u8]) -> bool {
         let fields = fields(header.length, header.kind, header.sequence);
         let (nonce, fields) = (nonce(header.sequence), aead::Aad::from(fields));
@@ -220,7 +220,7 @@ fn nonce(sequence: u64) -> aead::Nonce {
     aead::Nonce::assume_unique_for_key(bytes)
 }
 
-/// Assembles frames from what a connection receives, in pieces of any size.
+/// Assembles frames from the received bytes of a connection, in pieces of any size.
 ///
 /// Holds at most one frame, and at most twice the bytes of it that arrived, or one step of 64 KiB.
 #[derive(Debug)]
@@ -232,7 +232,7 @@ pub struct Decoder {
     header: [u8; KEYED_HEADER_BYTES],
     /// Bytes of the header that are there.
     header_have: usize,
-    /// The frame whose payload is awaited.
+    /// The frame with an awaited payload.
     open: Option<Open>,
     failed: Option<FrameError>,
 }
@@ -266,7 +266,7 @@ impl Decoder {
     /// Reads the bytes that were received next, and calls `take` with each frame that is whole now, in order.
     ///
     /// # Errors
-    /// What is wrong with the stream. `take` was called for the frames before it. Every later call fails with the same error.
+    /// The fault of the stream. `take` was called for the frames before it. Every later call fails with the same error.
     pub fn feed(&mut self, mut bytes: &[u8], mut take: impl FnMut(Frame)) -> Result<(), FrameError> {
         if let Some(error) = self.failed {
             return Err(error);

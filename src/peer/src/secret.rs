@@ -1,10 +1,11 @@
 //! The proof that both servers hold one shared secret, and the keys of the frames that follow it.
 //!
 //! Pure, on any thread. The listener answers a handshake with a [`Challenge`]. The dialler, and only then the listener,
-//! prove that they hold the secret: HMAC-SHA-256 over a label of its own for each side, the handshake, the challenge
-//! and the dialler's nonce, and for the listener over its answer too. So a listener sends nothing that depends on the secret
-//! before the dialler has proven itself, no proof is valid for another connection, direction, pair of servers or
-//! cluster, and none can be sent back. The key of the frames comes from the same secret and the whole exchange.
+//! prove that they hold the secret. A proof is HMAC-SHA-256 over a label of its own for each side, the handshake, the
+//! challenge and the dialler's nonce. The listener's proof covers its answer too. So a listener sends nothing that
+//! depends on the secret before the dialler has proven itself. No proof is valid for another connection, direction,
+//! pair of servers or cluster, and none can be sent back. The key of the frames comes from the same secret and the
+//! whole exchange.
 
 use std::fmt;
 
@@ -190,7 +191,7 @@ fn same(left: [u8; SEAL_BYTES], right: &[u8; SEAL_BYTES]) -> bool {
     std::hint::black_box(differs) == 0
 }
 
-/// Why the text of a file does not hold usable secrets, and what to do.
+/// Why the text of a file does not hold usable secrets, and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretsError {
     /// There is no secret.
@@ -219,7 +220,7 @@ impl Secrets {
     /// Reads a file's text: one secret a line. Empty lines and white space around a secret are ignored.
     ///
     /// # Errors
-    /// What is wrong with the text, and what to do. The error never holds a part of a secret.
+    /// The fault of the text, and the remedy. The error never holds a part of a secret.
     pub fn of_text(text: &[u8]) -> Result<Secrets, SecretsError> {
         let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
         let mut secrets = Vec::new();
@@ -256,9 +257,8 @@ impl Secrets {
 
 /// The token by which the server with id `peer` recognises this process on another connection.
 ///
-/// It differs for each server. So a program that listens in another server's place receives nothing with which it could
-/// replace this server's connection to a third server, even without a shared secret. `seed` is drawn at random for the
-/// process.
+/// It differs for each server. So a program that listens in another server's place cannot replace this server's
+/// connection to a third server, even without a shared secret. `seed` is drawn at random for the process.
 #[must_use]
 pub fn token(seed: &[u8; SEAL_BYTES], peer: u8) -> [u8; TOKEN_BYTES] {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, seed), &[peer]);
@@ -370,7 +370,7 @@ mod tests {
             assert!(text(&good).is_ok(), "{good:?}");
         }
         assert_eq!(text(&[&one, &two]).expect("two").0.len(), 2);
-        // What a line holds beside white space at its ends counts alone.
+        // Only the text between the white space at both ends of a line counts.
         let same = text(&[&format!("  {one}\r")]).expect("one");
         let base = transcript(1, 2, [3, 4]);
         assert!(same.proven(&base, &Secret::new(one.as_bytes()).expect("long enough").prove(&base)).is_some());

@@ -1,7 +1,7 @@
 //! Plays many worlds on several threads: those of a list, or new ones.
 //!
-//! A world belongs to one thread. The threads share nothing but the order in which worlds are taken, so that what happens in
-//! a world depends on its kind and seed alone.
+//! A world belongs to one thread. The threads share nothing but the order in which worlds are taken. So the course of a
+//! world depends on its kind and seed alone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,8 @@ use crate::world::Counts;
 pub const PROGRESS: Duration = Duration::from_secs(10);
 /// Of so many worlds one is played twice, and must take the same course.
 const TWICE_EVERY: u64 = 32;
-/// How many kinds of new worlds are counted off; no divisor in common with what is drawn by remainders of the seed.
+/// How many kinds of new worlds are counted off. It has no common divisor with the numbers that divide the seed for
+/// other draws.
 const MIX: u64 = 11;
 
 /// New worlds without end, mostly ensembles.

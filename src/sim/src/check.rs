@@ -37,7 +37,7 @@ struct Facts {
     session: i64,
     identities: Vec<Identity>,
     proposed: Vec<Proposed>,
-    /// What the model said to each proposed command that was committed, in order, with its zxid.
+    /// The model's verdict on each proposed command that was committed, in order, with its zxid.
     verdicts: Vec<(u64, Expected)>,
     watches: Watches,
     last_reply: (i64, bool),
@@ -58,7 +58,7 @@ pub(crate) struct Checkers {
     lives: sessions::Lives,
     elections: elections::Elections,
     members: members::Members,
-    /// What the configuration says of the servers.
+    /// The servers of the configuration.
     founders: Seats,
     /// The highest header zxid that each session has seen.
     seen: BTreeMap<i64, i64>,
@@ -107,8 +107,8 @@ impl Checkers {
         self.facts[link.0].proposed.push(Proposed::Connect { session, timeout_ms, password });
     }
 
-    /// A client sends a request. Gives its number among the connection's commands, and what was acknowledged by now: to
-    /// anybody, or for a plain read of one server among several, by that server.
+    /// A client sends a request. Gives its number among the connection's commands, and the acknowledged zxid by now.
+    /// That is of any client, or for a plain read of one server among several, of that server.
     pub(crate) fn asked(&mut self, link: LinkId, request: &Request) -> (Option<usize>, u64) {
         let incarnation = self.facts[link.0].incarnation;
         let anywhere = match request {
@@ -160,7 +160,7 @@ impl Checkers {
         self.facts[link.0].last_reply == (zxid, true)
     }
 
-    /// A session's view never goes back, and never shows what nobody committed.
+    /// A session's view never goes back, and never shows an uncommitted state.
     fn goes_on(&mut self, link: LinkId, zxid: i64) -> Checked {
         let newest = self.model.zxid;
         let known = u64::try_from(zxid).is_ok_and(|zxid| zxid <= newest);

@@ -70,7 +70,7 @@ impl Client {
         self.watches = WatchLists::default();
     }
 
-    /// What a reconnecting client sends to have its watches again; `None` when it has none.
+    /// The request of a reconnecting client to have its watches again; `None` when it has none.
     fn watches_again(&self) -> Option<Request> {
         let list = |paths: &BTreeSet<String>| paths.iter().cloned().collect();
         let WatchLists { data, child, persistent, recursive } = &self.watches;
@@ -271,7 +271,7 @@ impl World {
         self.transmit(link, bytes);
     }
 
-    // ----- what comes back -----
+    // ----- replies and events -----
 
     pub(crate) fn at_client(&mut self, link: LinkId, bytes: &[u8]) -> Checked {
         let client = self.links[link.0].client;
@@ -391,8 +391,8 @@ impl World {
         self.note(format_args!("link {} gets {xid} zxid {zxid:#x} err {err} {body:?}", link.0));
         self.counts.replies += 1;
         if err == THROTTLED && sent.command.is_none() {
-            // A read is refused only in front of a write, for which it cannot wait until its client has read, or where
-            // it is larger than a client may hold, as a list of ephemerals becomes here.
+            // A read is refused only in two cases. It is in front of a write, and cannot wait until its client has
+            // read. Or it is larger than a client may hold, as a list of ephemerals becomes here.
             let behind = self.links[link.0].sent.iter().any(|sent| sent.request.is_write());
             let large = matches!(sent.request, Request::Ephemerals { .. });
             return require(behind || large, "replies", || format!("{:?} is throttled at {zxid:#x}", sent.request));

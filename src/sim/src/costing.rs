@@ -12,7 +12,7 @@ const END: &str = "<!-- costs: end -->\n";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only constructions whose operation or description contains this
+    /// Only constructions with this text in the operation or description
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Writes the table into this page, between its marks

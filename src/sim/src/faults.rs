@@ -1,4 +1,4 @@
-//! What breaks, and when: one fault after another for as long as the run is busy.
+//! The faults and their times: one fault after another for as long as the run is busy.
 
 use std::collections::VecDeque;
 

@@ -25,7 +25,7 @@ use server::MEMORY as SHARD_MEMORY;
 const INPUT_BYTES_MAX: usize = 4096;
 
 counts! {
-    /// What an input led to, so that a campaign can show that it got somewhere.
+    /// The effects of an input, so that a campaign can show that it got somewhere.
     Tally:
     /// Records decoded, paths and ACLs found good, requests answered without error.
     accepted,

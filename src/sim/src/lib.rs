@@ -10,7 +10,7 @@ macro_rules! ops {
     ($($op:ident)*) => { [$(corral_wire::OpCode::$op),*] };
 }
 
-/// Defines a struct whose fields are all counts.
+/// Defines a struct in which all fields are counts.
 macro_rules! counts {
     ($(#[$about:meta])* $type:ident: $($(#[$doc:meta])* $name:ident,)*) => {
         $(#[$about])*

@@ -2,7 +2,7 @@
 
 /// Events of one run; more means that it goes round in circles. The busiest known had 3.3 million.
 pub(crate) const EVENTS_MAX: u64 = 10_000_000;
-/// Simulated time within which a healthy server must have served everybody.
+/// Simulated time within which a healthy server must have served every client.
 pub(crate) const HEAL_MS_MAX: u64 = 120_000;
 /// Largest frame a client takes.
 pub(crate) const REPLY_BYTES_MAX: usize = 16 << 20;

@@ -24,7 +24,7 @@ static ALLOCATOR: corral_sim::fuzz::memory::Counting = corral_sim::fuzz::memory:
 enum Command {
     /// Plays the worlds of a list; fails if a world fails or an expected event is too rare
     Worlds {
-        /// The list: a line each with kind, seed or range, and what the world once showed
+        /// The list: a line each with kind, seed or range, and the earlier findings of the world
         file: PathBuf,
         #[arg(long, default_value_t = cores())]
         threads: usize,

@@ -1,8 +1,8 @@
-//! The reference model: a plain tree of its own with rules of its own, written from protocol chapters 9 to 15 and 17,
-//! sharing no code with the server's core.
+//! The reference model: a plain tree of its own with rules of its own, written from protocol chapters 9 to 15 and 17.
+//! It shares no code with the server's core.
 //!
-//! It keeps every version of every znode, so that a read can be compared with the state at exactly its zxid, and for
-//! each transaction what happened, so that the one legal stream of watch events can be derived. Knows no bytes, no
+//! It keeps every version of every znode, so that a read can be compared with the state at exactly its zxid. It keeps
+//! the steps of each transaction, so that the one legal stream of watch events can be derived. Knows no bytes, no
 //! connections' state, no time.
 
 mod acl;
@@ -31,7 +31,7 @@ pub(crate) const DELETED: i32 = 2;
 pub(crate) const DATA_CHANGED: i32 = 3;
 pub(crate) const CHILDREN_CHANGED: i32 = 4;
 
-/// A simulated connection; also stands for whoever owns a session.
+/// A simulated connection; also stands for the owner of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LinkId(pub(crate) usize);
 
@@ -100,14 +100,14 @@ pub(crate) struct Session {
     pub(crate) owner: LinkId,
 }
 
-/// One step of a transaction, with the ACL that decides who may hear of it.
+/// One step of a transaction, with the ACL that decides which clients may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// [`CREATED`], [`DELETED`] or [`DATA_CHANGED`].
     pub(crate) kind: i32,
     pub(crate) path: String,
     pub(crate) acl: Vec<AclItem>,
-    /// Of the parent, whose children are others now.
+    /// ACL of the parent, if its children changed.
     pub(crate) parent_acl: Option<Vec<AclItem>>,
 }
 
@@ -118,9 +118,9 @@ impl Step {
     }
 }
 
-/// What the model says about a command: a reply with this code and body, what becomes of a session, no reply because the
-/// connection is closed, or no reply yet because the ensemble has to go over to a list first. That list takes the place of
-/// the one with this version.
+/// The model's verdict on a command: a reply with this code and body, the begin or refusal of a session, or a closed
+/// connection. There is no reply yet if the ensemble has to go over to a list first. That list takes the place of the
+/// one with this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     Reply { err: i32, body: Body },
@@ -130,7 +130,7 @@ pub(crate) enum Expected {
     Underway { next: Seats, version: u64 },
 }
 
-/// Who sends a command and when.
+/// The sender of a command and its time.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller<'a> {
     pub(crate) zxid: u64,
@@ -195,7 +195,7 @@ impl Model {
         names.filter(move |(path, name)| !name.is_empty() && self.node_at(path, zxid).is_some()).map(|(_, name)| name)
     }
 
-    /// The ephemerals of a session right after the transaction `zxid` whose paths begin with the text, sorted.
+    /// The ephemerals of a session right after the transaction `zxid` with paths that begin with the text, sorted.
     pub(crate) fn owned_at(&self, session: i64, prefix: &str, zxid: u64) -> Vec<String> {
         let owned = |path: &str| self.node_at(path, zxid).is_some_and(|node| node.owner == session);
         self.versions.keys().filter(|path| path.starts_with(prefix) && owned(path)).cloned().collect()
@@ -215,7 +215,7 @@ impl Model {
         znodes <= COUNTED_MAX && deletions <= DELETED_MAX
     }
 
-    /// What happened in the transactions after `from` up to `to`, in order.
+    /// The steps of the transactions after `from` up to `to`, in order.
     pub(crate) fn steps(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Step)> {
         let range = (std::ops::Bound::Excluded(from), std::ops::Bound::Included(to.max(from)));
         let range = if to > from { Some(self.steps.range::<u64, _>(range)) } else { None };

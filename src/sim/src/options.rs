@@ -101,7 +101,7 @@ options! {
     has_builds: bool = false,
 }
 
-/// Faults of every world and of ensembles, and what their weights are divided by; those of a damaged state.
+/// Faults of every world and of ensembles, with the divisors of their weights; and faults of a damaged state.
 macro_rules! faults {
     ($($alone:ident/$by:literal)*; $($ensemble:ident/$divisor:literal)*; $($damage:ident)*) => {
         /// What breaks. Damage is a state that is found damaged, at a merge or a scrub.
@@ -126,7 +126,7 @@ fn weights(rng: &mut Stream, faults: &[(Fault, u64)]) -> Vec<(Fault, u64)> {
     faults.iter().map(|(fault, by)| (*fault, draw() / by)).collect()
 }
 
-/// What a world with several servers has besides.
+/// The additional options of a world with several servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EnsembleOptions {
     pub(crate) servers: usize,
@@ -139,7 +139,7 @@ pub(crate) struct EnsembleOptions {
     pub(crate) list: Option<ListOptions>,
 }
 
-/// .. and what one whose servers come and go.
+/// The options of a world with servers that come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListOptions {
     /// Servers that are not in the list at first.
@@ -159,7 +159,7 @@ fn draw_list(seed: u64, bug: Option<Bug>) -> Option<ListOptions> {
 /// Of the ensembles, in a thousand: how many have a membership that clients change.
 const LISTED: u64 = 330;
 
-/// What the server of this world is told to do beyond its usual.
+/// The settings of this world's server that differ from the usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Switches {
     pub(crate) extended_types: bool,

@@ -17,9 +17,9 @@ use crate::world::{Counts, World};
 pub enum Kind {
     /// One server.
     Alone,
-    /// Several servers, whose membership changes in a third of the worlds.
+    /// Several servers. In a third of the worlds the membership changes.
     Ensemble,
-    /// An ensemble whose servers now and then find their state corrupt.
+    /// An ensemble with servers that now and then find their state corrupt.
     Damaged,
     /// An ensemble of servers of several builds: they differ in the limit on the cost of a command.
     Builds,

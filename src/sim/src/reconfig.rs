@@ -1,7 +1,7 @@
-//! What clients say when they change the membership, as plain values, their texts, and how such a wish is drawn.
+//! Requests of clients to change the membership, as plain values, their texts, and how such a wish is drawn.
 //!
-//! Knows no server type. A change may add and remove servers, and change their roles and ports: for clients, and for the other
-//! servers, as of a host that moves.
+//! Knows no server type. A change may add and remove servers, and change their roles and ports. A port is for clients,
+//! or for the other servers, as of a host that moves.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::rng::Stream;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) observer: bool,
-    /// Where clients find it: what may change without a change of who belongs to the ensemble.
+    /// The port for clients: it may change without a change of the membership.
     pub(crate) port: u16,
     /// Where the other servers find it.
     pub(crate) peer_port: u16,
@@ -39,7 +39,7 @@ pub(crate) fn participants(ids: impl Iterator<Item = u8>) -> Seats {
     ids.map(|id| (id, Seat { observer: false, port: 3, peer_port: PEER_PORT })).collect()
 }
 
-/// What a client asks for; with `members` the others are passed over.
+/// The request of a client; with `members` the other fields are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) joining: Vec<(u8, Seat)>,

@@ -1,4 +1,5 @@
-//! What clients say and hear, as plain values of the simulator's own, and their bytes through `corral-wire`.
+//! Requests, replies and events of clients, as plain values of the simulator's own, and their bytes through
+//! `corral-wire`.
 //!
 //! Knows no server type: the model and the checkers are written against these.
 
@@ -52,7 +53,7 @@ pub(crate) enum Write {
     RemoveRecursive { path: String, limit: u32 },
 }
 
-/// What checkWatches and removeWatches look for.
+/// The kinds that checkWatches and removeWatches look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchKind {
     Children = 1,
@@ -367,7 +368,7 @@ fn number(number: i32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// A record of a path and what follows it.
+/// A record of a path and the bytes behind it.
 fn on_path(path: &str, rest: &[u8]) -> Vec<u8> {
     [&bytes(&Some(path)), rest].concat()
 }

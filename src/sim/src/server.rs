@@ -1,7 +1,7 @@
 //! The server as the simulator drives it: the real shards and the real engine, their mailboxes made of events.
 //!
-//! A shard passes its proposals on after a turn, the engine takes what waits and has its turn, the log thread copies,
-//! waits and syncs, the snapshot writer takes its time.
+//! A shard passes its proposals on after a turn. The engine takes the waiting events and has its turn. The log thread
+//! copies, waits and syncs, and the snapshot writer takes its time.
 
 mod consensus;
 mod disk_threads;
@@ -52,7 +52,7 @@ const COSTS_MAX: [u64; 3] = [4_000, 8_000, COMMAND_MAX];
 /// Of a piece of a snapshot that is given to another server: snapshots take several.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// What can happen inside of the server.
+/// The events inside of the server.
 pub(crate) enum Inner {
     ToShard(usize, ShardMessage),
     /// A shard ends a turn.
@@ -90,7 +90,7 @@ pub(crate) struct ShardSide {
     /// Batches that it has not applied to their ends, oldest first.
     batches: VecDeque<Arc<AppliedBatch>>,
     turn_planned: bool,
-    /// What came while the shard was paused; `None` while it runs.
+    /// The events that came while the shard was paused; `None` while it runs.
     deferred: Option<VecDeque<world::Event>>,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Server {
     receiving: Option<receiving::Receiving>,
     pub(crate) incarnation: u64,
     led: bool,
-    /// What its clients send goes to the leader, and so do its reports of them.
+    /// Requests of its clients go to the leader, and so do its reports of them.
     flows: bool,
     /// The servers that it dials and lets in, with all ports at which it has known them.
     known: BTreeMap<u8, BTreeSet<u16>>,
@@ -298,7 +298,7 @@ impl World {
         self.thaw()
     }
 
-    /// What follows from the end of a process, however it came; perhaps of the power too.
+    /// The consequences of the end of a process, however it came; perhaps of the power too.
     fn ended(&mut self, power: bool) {
         let at = self.at;
         self.nodes[at].disk.stop_at_step(u64::MAX);

@@ -1,11 +1,11 @@
 //! The trace of a run: a hash over everything that happened, and, when wanted, the same as lines of text.
 //!
-//! Two runs of one seed must come to the same hash; a run that fails is run again with lines. Whoever wants neither saves a
-//! tenth of the time.
+//! Two runs of one seed must come to the same hash; a run that fails is run again with lines. A run that needs neither
+//! saves a tenth of the time.
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// What is kept of a run's course.
+/// The kept record of a run's course.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracing {
     Nothing,

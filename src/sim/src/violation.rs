@@ -1,4 +1,4 @@
-//! What a checker says when a property does not hold.
+//! The report of a checker when a property does not hold.
 
 use std::fmt;
 

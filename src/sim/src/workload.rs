@@ -1,4 +1,4 @@
-//! What clients ask for: few paths, so that requests collide, and every operation in every flavour.
+//! Requests of clients: few paths, so that requests collide, and every operation in every flavour.
 
 use corral_wire::OpCode;
 
@@ -22,7 +22,7 @@ impl Workload {
         Workload { values: client << 32, keeper }
     }
 
-    /// Any request but those that make or end a session.
+    /// Any request that neither makes nor ends a session.
     pub(crate) fn request(&mut self, rng: &mut Stream, read_share: u64) -> Request {
         if !rng.per_mille(read_share) {
             return match rng.below(1000) {
@@ -95,7 +95,7 @@ impl Workload {
         }
     }
 
-    /// No two writes carry the same data, but for those that carry none.
+    /// No two writes carry the same data, but for writes without data.
     fn data(&mut self, rng: &mut Stream) -> Option<Vec<u8>> {
         if rng.per_mille(60) {
             return rng.per_mille(500).then(Vec::new);
@@ -172,7 +172,7 @@ fn sequential_path(rng: &mut Stream) -> String {
 
 fn bad_path(rng: &mut Stream) -> String {
     if rng.per_mille(300) {
-        // A name longer than one may be. One that just fits would make replies that a small limit on them refuses.
+        // A name longer than one may be. A name that just fits would make replies that a small limit on them refuses.
         let bytes = rng.pick(&[300, (16 << 10) + 1, 20_000]);
         return format!("/n{}/{}", rng.below(5), "l".repeat(bytes));
     }

@@ -80,11 +80,11 @@ pub(crate) enum Channel {
     ConsensusToReceiver,
     ReceiverToConsensus,
     Wire(usize, usize),
-    /// What the threads of a link tell the consensus actor, by the other server.
+    /// Reports of a link's threads to the consensus actor, by the other server.
     LinksToConsensus(usize),
 }
 
-/// One server: its process, if it runs, and what outlives it.
+/// One server: its process, if it runs, and the parts that outlive it.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) disk: SimDisk,
@@ -95,7 +95,7 @@ pub(crate) struct Node {
     pub(crate) starting: bool,
     /// Its own clock is ahead of the world's by so many milliseconds.
     pub(crate) clock_ahead_ms: u64,
-    /// What waits for the whole process to go on; `None` while it runs.
+    /// The events that wait until the process continues; `None` while it runs.
     pub(crate) frozen: Option<VecDeque<Event>>,
     /// Before this time signs of life that reach it may not reach the leader.
     pub(crate) unsure_until: u64,
@@ -111,12 +111,12 @@ pub(crate) struct Node {
     pub(crate) is_healing: bool,
     /// Units that a command may cost in its build.
     pub(crate) command_cost_max: u64,
-    /// A snapshot file with a byte that changed, and what it held before.
+    /// A snapshot file with a byte that changed, and its earlier content.
     pub(crate) spoiled: Option<(String, Vec<u8>)>,
 }
 
 counts! {
-    /// What a run counted.
+    /// The counts of a run.
     Counts:
     operations,
     replies,
@@ -133,7 +133,7 @@ counts! {
     failed_syncs,
     full_disks,
     replayed,
-    /// Of ensembles: leaderships, connections ended because nobody knew what became of their writes, links that broke.
+    /// Of ensembles: leaderships, connections ended because the fate of their writes was unknown, links that broke.
     leaders,
     uncertain,
     broken_wires,
@@ -182,7 +182,7 @@ pub(crate) struct World {
     pub(crate) wall_offset_ms: i64,
     /// The latest time that the wall clock ever showed to the leader.
     pub(crate) wall_latest: WallMillis,
-    /// What is to happen, by time and by how much was planned before.
+    /// The planned events, by time and by how much was planned before.
     queue: BTreeMap<(u64, u64), Event>,
     planned: u64,
     channels: BTreeMap<(usize, Channel), u64>,
@@ -193,7 +193,7 @@ pub(crate) struct World {
     pub(crate) pages: Stream,
     pub(crate) builds: Stream,
     pub(crate) nodes: Vec<Node>,
-    /// The server whose event is being handled.
+    /// The server that handles the present event.
     pub(crate) at: usize,
     /// Connections that ever stood between servers.
     pub(crate) connections: u64,
@@ -206,7 +206,7 @@ pub(crate) struct World {
     pub(crate) stage: Stage,
     /// The bug of this run has been put in already; most are put in once.
     pub(crate) bug_done: bool,
-    /// The server whose disk was emptied and that does not vote again yet.
+    /// The server with an emptied disk that does not vote again yet.
     pub(crate) emptied: Option<usize>,
     /// When a client asked for another membership last.
     pub(crate) list_asked: Option<u64>,
@@ -376,7 +376,7 @@ impl World {
         }
     }
 
-    /// A process that was stopped goes on with what came meanwhile, or is no more.
+    /// A stopped process continues with the events that came meanwhile, or has ended.
     pub(crate) fn thaw(&mut self) -> Checked {
         let at = self.at;
         for event in self.nodes[at].frozen.take().into_iter().flatten() {
@@ -460,12 +460,12 @@ impl World {
         self.send(channel, delay, Event::Inside(self.at, self.nodes[self.at].life, inner));
     }
 
-    /// What the clock of the present server shows.
+    /// The time of the present server's clock.
     pub(crate) fn clock(&self) -> Millis {
         self.time().plus(self.nodes[self.at].clock_ahead_ms)
     }
 
-    /// For those who look on from outside.
+    /// The time for observers from outside.
     pub(crate) fn time(&self) -> Millis {
         Millis(self.now / 1000)
     }

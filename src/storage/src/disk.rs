@@ -62,8 +62,8 @@ impl Bytes for AlignedBytes {
 
 /// A log segment: a file of fixed, fully allocated size, mapped for writing.
 ///
-/// What was written through [`Segment::bytes_mut`] may reach the disk at any time, in any order and torn. It is durable
-/// only once [`Segment::sync`] of its range has succeeded.
+/// Bytes that were written through [`Segment::bytes_mut`] may reach the disk at any time, in any order and torn. It is
+/// durable only once [`Segment::sync`] of its range has succeeded.
 pub trait Segment: Send {
     /// All bytes of the file.
     fn bytes(&self) -> &[u8];

@@ -1,11 +1,11 @@
 //! corral-storage: log segments and snapshot files on disk, and the interface to the disk below them.
 //!
-//! It stores bytes: a zxid is a `u64`, a payload is a slice. It knows nothing of znodes, sessions or the rules of Raft. It
-//! is synchronous and has no thread of its own: the log thread owns a [`Log`], the snapshot writer thread owns a
+//! It stores bytes: a zxid is a `u64`, a payload is a slice. It knows nothing of znodes, sessions or the rules of Raft.
+//! It is synchronous and has no thread of its own. The log thread owns a [`Log`], the snapshot writer thread owns a
 //! [`SnapshotWriter`], and both hold a clone of the same [`Disk`]. Nothing here is called on a core.
 //!
 //! Invariant: damage is never served, and it is always reported. Synced and acknowledged data are found again, or the
-//! open fails with the file, the offset and what to do. The tests corrupt every byte to prove it.
+//! open fails. Its error has the file, the offset and the remedy. The tests corrupt every byte to prove it.
 //!
 //! | begin with | for |
 //! |---|---|

@@ -2,7 +2,7 @@
 //!
 //! Sizes that are part of a file format (page, header, alignment) may not change without a new format version.
 
-/// Unit of write-back, and of what damage takes at once. A header has a page of its own.
+/// Unit of write-back, and the bytes that damage takes at once. A header has a page of its own.
 pub const PAGE_BYTES: usize = 4096;
 /// Unit that a disk writes or loses as a whole. The simulated disk tears even that.
 pub const SECTOR_BYTES: usize = 512;
@@ -26,14 +26,14 @@ pub const WARM_BYTES: usize = 1 << 20;
 /// Largest payload of one log record, whatever the segment size.
 pub const RECORD_PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
-/// Alignment of every section in a snapshot file; a multiple of what archives need (16).
+/// Alignment of every section in a snapshot file; a multiple of the alignment that archives need (16).
 pub const SNAPSHOT_ALIGN_BYTES: usize = 64;
 /// Most sections of one snapshot.
 pub const SNAPSHOT_SECTIONS_MAX: usize = 4096;
 /// A snapshot is written in blocks of this size, with the pace hook called between two.
 ///
-/// It is a huge page of x86-64 and of ARM with small pages. Mapped in one piece, random look-ups took a quarter to a third
-/// less time than with small pages, and populating the mapping a tenth of the time.
+/// It is a huge page of x86-64 and of ARM with small pages. Mapped in one piece, random look-ups took a quarter to a
+/// third less time than with small pages. Populating the mapping took a tenth of the time.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 2 << 20;
 /// A file that is read in pieces is read in pieces of this size.
 pub const PIECE_BYTES: usize = 1 << 20;

@@ -1,21 +1,21 @@
 //! The log: records appended to mapped segments, made durable by a sync, found again by recovery.
 //!
-//! One plain thread, the log thread, owns a [`Log`] and calls it; a core never does, because a store into the mapping
+//! One plain thread, the log thread, owns a [`Log`] and calls it. A core never does, because a store into the mapping
 //! may take a page fault or wait for write-back. Nothing here assumes that thread, though: `append` only stores into
 //! memory (but for a roll to the next segment), `sync` alone waits for the disk.
 //!
 //! Positions are bytes since the log began and only grow. The durable point is the position up to which everything was
-//! synced. Each record carries it as its watermark, and so proves that all before it had been acknowledged at most up to
-//! there. After each sync the durable point is stored in the file `DURABLE` and in a mark behind the last record as well,
-//! before anything is acknowledged. The log does not interpret the payload of an entry.
+//! synced. Each record carries it as its watermark, and so proves that all before it had been acknowledged at most up
+//! to there. After each sync the durable point is also stored in the file `DURABLE` and in a mark behind the last
+//! record. Both stores precede every acknowledgement. The log does not interpret the payload of an entry.
 //!
 //! [`Log`] holds an index of the entries and a writer. Each part below it owns its state, and uses only the parts that come
 //! after it in this list:
 //!
-//! | file | what it owns or does |
+//! | file | its data, or its work |
 //! |---|---|
 //! | `recovery` | opens a log: cuts the torn tail, makes the rest durable |
-//! | `replay`, `unusable` | read all records once, and decide where the log ends and what is damage |
+//! | `replay`, `unusable` | read all records once, and find the end of the log and the damage |
 //! | `survey` | lists the log's files, opens and checks one segment |
 //! | `writer` | the end of the log: the place of the next record, the sync, the roll to the next segment |
 //! | `watermarks`, `durable_file` | the durable point, and where it is stored |
@@ -116,10 +116,10 @@ impl<D: Disk> Log<D> {
     /// every segment, and then holds 16 bytes of memory an entry besides the mappings.
     ///
     /// # Errors
-    /// Damage to acknowledged data ([`LogError::Damaged`], [`LogError::MissingSegment`], [`LogError::OtherLog`],
-    /// [`LogError::NotASegment`]), a directory that this program does not read ([`LogError::WrongVersion`],
-    /// [`LogError::StrayFile`], [`LogError::TooManySegments`]), a missing log ([`LogError::NoLog`]), a wrong configuration,
-    /// and errors of the disk. Damaged files are left as they are.
+    /// Damage to acknowledged data: [`LogError::Damaged`], [`LogError::MissingSegment`], [`LogError::OtherLog`] and
+    /// [`LogError::NotASegment`]. A directory that this program does not read: [`LogError::WrongVersion`],
+    /// [`LogError::StrayFile`] and [`LogError::TooManySegments`]. A missing log ([`LogError::NoLog`]), a wrong
+    /// configuration, and errors of the disk. Damaged files are left as they are.
     pub fn open(
         disk: D,
         config: LogConfig,
@@ -148,8 +148,8 @@ impl<D: Disk> Log<D> {
 
     /// Appends all records, or none of them.
     ///
-    /// It stores into memory only, but for a roll to the next segment, which waits for one sync, or for two and the making
-    /// of a file if no segment is prepared ahead. Nothing is durable before [`Log::sync`].
+    /// It stores into memory only, but for a roll to the next segment. A roll waits for one sync, or for two and the
+    /// making of a file if no segment is prepared ahead. Nothing is durable before [`Log::sync`].
     ///
     /// # Errors
     /// [`LogError::OutOfOrder`], [`LogError::TooLarge`] and [`LogError::NoSpace`] come before the first store and leave the
@@ -192,8 +192,8 @@ impl<D: Disk> Log<D> {
 
     /// Stores the durable point away from the records. To be called when nothing was appended for some milliseconds.
     ///
-    /// It tells damage to the last acknowledged records from a torn tail also after a power cut, or if the damage took
-    /// their page and the mark with it. Returns `false` if it was stored already. It waits for the disk.
+    /// It tells damage to the last acknowledged records from a torn tail also after a power cut. The same holds if the
+    /// damage took their page and the mark with it. Returns `false` if it was stored already. It waits for the disk.
     ///
     /// # Errors
     /// [`LogError::SyncFailed`] poisons the log.
@@ -346,7 +346,7 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// Those of [`Log::sync`], and [`LogError::Io`], which poisons the log.
     pub fn trim_before(&mut self, index: u64) -> Result<usize, LogError> {
-        // What makes the old segments superfluous has to be durable before they go.
+        // The records that make the old segments superfluous have to be durable before those go.
         self.sync()?;
         let segments = self.writer.segments();
         let keep = self
@@ -383,7 +383,7 @@ impl<D: Disk> Log<D> {
 
     /// Gives back the memory of all segments but the end. To be called when much of the log has been read.
     ///
-    /// What is read again is brought into memory again.
+    /// Bytes that are read again are brought into memory again.
     ///
     /// # Errors
     /// [`LogError::Io`] if the kernel refuses.

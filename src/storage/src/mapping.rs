@@ -1,7 +1,7 @@
 //! The only place of this crate with `unsafe`: memory mappings of files in the data directory.
 //!
-//! Everything above sees plain slices. The files are protected by the directory's lock, are never truncated or removed
-//! while mapped by code of this crate, and are fully allocated before they are mapped for writing.
+//! Everything above sees plain slices. The directory's lock protects the files. Code of this crate never truncates or
+//! removes them while they are mapped. They are fully allocated before they are mapped for writing.
 
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature; nothing else in this crate is")]
 
@@ -31,14 +31,15 @@ static ENDS: AtomicBool = AtomicBool::new(false);
 pub fn end_on_lost_page(exit_code: u8) -> io::Result<()> {
     EXIT_CODE.store(exit_code.into(), Ordering::Relaxed);
     let action = SigAction::new(SigHandler::SigAction(page_lost), SaFlags::SA_SIGINFO, SigSet::empty());
-    // SAFETY: the handler does nothing but system calls on its own stack, never returns to the access that failed, and
-    // the process has no other handler of this signal that would be lost: the standard library's reports overflows of
+    // SAFETY: the handler does nothing but system calls on its own stack, and never returns to the access that failed.
+    // The process has no other handler of this signal that would be lost. The standard library's reports overflows of
     // the stack, which raise SIGSEGV here.
     unsafe { sigaction(Signal::SIGBUS, &action) }.map(drop).map_err(io::Error::from)
 }
 
 extern "C" fn page_lost(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel gives a pointer to what it knows of the signal, valid while the handler runs.
+    // SAFETY: with SA_SIGINFO the kernel gives a pointer to its description of the signal, valid while the handler
+    // runs.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
     while ENDS.swap(true, Ordering::Relaxed) {
         // Another thread reports it, and ends this one too.
@@ -84,23 +85,22 @@ pub(crate) fn warm(mapping: &MmapMut, from: usize, to: usize) -> io::Result<()> 
 
 /// Takes the pages of `from..to` off the process's memory; they stay in the page cache for as long as the kernel likes.
 pub(crate) fn release(mapping: &MmapMut, from: usize, to: usize) -> io::Result<()> {
-    // SAFETY: the mapping is shared and of a file, so no content is lost: a page that was written to stays
-    // dirty and is written back as ever, and the next use of the range finds the same bytes. No slice changes under
-    // anybody.
+    // SAFETY: the mapping is shared and of a file, so no content is lost. A page that was written to stays dirty and is
+    // written back as ever, and the next use of the range finds the same bytes. No live slice changes.
     unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to.saturating_sub(from)) }
 }
 
 /// Maps the first `bytes` bytes of `file` for reading and brings the pages into memory.
 pub(crate) fn map_for_reading(file: &File, bytes: usize) -> io::Result<Mmap> {
-    // SAFETY: as above: only files that are complete (snapshot files, committed by rename) are mapped for reading; they
+    // SAFETY: as above: only files that are complete are mapped for reading (snapshot files, committed by rename). They
     // are never written again, and removing one leaves its mapping intact.
     let mapping = unsafe { MmapOptions::new().len(bytes).map(file)? };
     populate(|advice| mapping.advise(advice))?;
     Ok(mapping)
 }
 
-/// Has `bytes` bytes of `file` from `offset` on written to the disk and waits for that. Neither the file's size nor the
-/// disk's own cache is taken care of: nothing is durable by this, but a later sync has less to do. Unlike a sync it
+/// Has `bytes` bytes of `file` from `offset` on written to the disk and waits for that. It takes care of neither the
+/// file's size nor the disk's own cache. Nothing is durable by this, but a later sync has less to do. Unlike a sync it
 /// asks neither journal nor disk for a flush, which the syncs of other files would wait behind.
 pub(crate) fn write_back(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     const HOW: libc::c_uint =

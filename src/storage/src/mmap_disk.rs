@@ -85,7 +85,7 @@ pub enum DiskError {
         /// One of the other files.
         found: String,
     },
-    /// The marker is not the one that this program writes.
+    /// The marker differs from the marker that this program writes.
     #[error("{}: FORMAT says {found:?}, this program reads {expected:?}; use the version that wrote it, or, if that file alone is damaged, write the line anew", path.display())]
     WrongFormat {
         /// The directory.
@@ -106,7 +106,7 @@ pub enum SyncRecipe {
     /// `msync` of the pages written.
     #[default]
     Msync,
-    /// `fdatasync` of the file, whose descriptor stays open for that.
+    /// `fdatasync` of the file, with a descriptor that stays open for that.
     Fdatasync,
 }
 
@@ -127,14 +127,14 @@ struct Directory {
     boot: u128,
 }
 
-/// What users other than the owner could access of a data directory when it was opened.
+/// Access of users other than the owner to a data directory when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Access {
     /// Mode of the directory, if users other than its owner have any access to it. It is not changed.
     pub directory_mode: Option<u32>,
     /// Files that other users could read or write, and cannot any more.
     pub files_restricted: usize,
-    /// Files whose mode could not be changed: how many, and why for the first.
+    /// Files with a mode that could not be changed: how many, and why for the first.
     pub files_left: Option<(usize, String)>,
 }
 
@@ -195,7 +195,7 @@ impl MmapDisk {
         &self.directory.path
     }
 
-    /// What other users could access of the directory when it was opened.
+    /// Access of other users to the directory when it was opened.
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.directory.access
@@ -497,7 +497,7 @@ fn restrict(path: &Path) -> io::Result<Access> {
 fn sync_ancestors(path: &Path) -> io::Result<()> {
     for directory in fs::canonicalize(path)?.ancestors().skip(1) {
         match File::open(directory).and_then(|handle| handle.sync_all()) {
-            // A directory that this user may not read was not made by this program, nor one that cannot be synced.
+            // This program made no directory that this user may not read, nor any that cannot be synced.
             Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {}
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
             done => done?,

@@ -1,9 +1,9 @@
 //! A disk in memory with the worst faults that a real one may have: for the simulator and the crash tests.
 //!
-//! Every file has a durable and a cached content. Only syncs move bytes from the one to the other; a crash keeps, loses
-//! or tears each un-synced 512-byte sector independently, and keeps or loses un-synced names. Tests can make a sync fail and
-//! later ones report success without effect, limit the space, and stop the process at any numbered step. Contents outlive
-//! the log that wrote them. It uses no clock and no random bytes but the seed it is given.
+//! Every file has a durable and a cached content. Only syncs move bytes from the one to the other. A crash keeps, loses
+//! or tears each un-synced 512-byte sector independently, and keeps or loses un-synced names. Tests can make a sync
+//! fail and later ones report success without effect, limit the space, and stop the process at any numbered step.
+//! Contents outlive the log that wrote them. It uses no clock and no random bytes but the seed it is given.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -404,7 +404,7 @@ pub struct SimSegment {
     bytes: Vec<u8>,
 }
 
-/// What a file held when it was opened.
+/// The content of a file when it was opened.
 struct SimPieces(Vec<u8>);
 
 impl PieceReader for SimPieces {

@@ -1,14 +1,14 @@
-//! Entries of the replicated log, and what a server stores beside them.
+//! Entries of the replicated log, and the hard state that a server stores beside them.
 
 use bytes::Bytes;
 
 use crate::ids::{Index, NodeId, Term};
 
-/// What a server must store for a restart beside its entries.
+/// The state that a server must store for a restart, beside its entries.
 ///
-/// `term` and `vote` must be durable before a message with them is sent. `commit` is a hint that saves work after a restart,
-/// except where an append that must be synced brings it: that commit holds a membership change, and a restart must know
-/// of it, or the server would count votes by a membership that is gone.
+/// `term` and `vote` must be durable before a message with them is sent. `commit` is a hint that saves work after a
+/// restart. An append that must be synced is the exception: its commit holds a membership change. A server that lost it
+/// in a restart would count votes by the former membership.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
     /// Latest term this server has seen.
@@ -20,7 +20,7 @@ pub struct HardState {
     pub commit: Index,
 }
 
-/// What an entry carries.
+/// The kind of an entry's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// A payload of the application. An empty payload is a new leader's own no-op entry.
@@ -36,7 +36,7 @@ pub struct Entry {
     pub term: Term,
     /// Position in the log.
     pub index: Index,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: EntryKind,
     /// At most `Config::max_entry_bytes` bytes for entries proposed here.
     pub payload: Bytes,

@@ -14,7 +14,7 @@ pub struct Term(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Index(pub u64);
 
-/// Microseconds on the driver's monotonic clock: for how long something took, never for what is replicated.
+/// Microseconds on the driver's monotonic clock: for durations, never for replicated values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Micros(pub u64);
 

@@ -1,5 +1,5 @@
-//! The numbers and records that consensus, state and storage name alike: terms, indices, entries, server ids, and what
-//! Raft asks of the machine that it replicates.
+//! The numbers and records that consensus, state and storage share: terms, indices, entries and server ids. It also has
+//! the interface of the machine that Raft replicates.
 //!
 //! Plain data. It names no Raft library and no encoding.
 #![no_std]

@@ -16,8 +16,8 @@ pub trait Machine {
     /// the next one waits until all batches are applied. Called only while this node leads.
     fn next_batch(&mut self) -> Option<Vec<u8>>;
 
-    /// Other members whose clients wait for the last [`Machine::next_batch`]. They receive a commit notice at once when it
-    /// is committed; the others a little later at most.
+    /// Other members with clients that wait for the last [`Machine::next_batch`]. They receive a commit notice at once
+    /// when it is committed; the others a little later at most.
     fn servers_waiting(&self) -> Vec<NodeId>;
 
     /// Decodes an entry of another leader before it enters the log. It may replace the entries from its index on.

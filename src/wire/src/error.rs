@@ -1,8 +1,8 @@
 //! Errors: `DecodeError` (the peer sent bytes that are not a record) and `ErrorCode` (the outcome in a reply).
 //!
-//! The two never mix: a `DecodeError` in a request becomes MARSHALLINGERROR or a closed connection, as the server
-//! decides; an `ErrorCode` is an ordinary value in a `ReplyHeader`. Plain `Copy` values, usable on every core.
-//! Knows no text of log messages and no policy.
+//! The two never mix. A `DecodeError` in a request becomes MARSHALLINGERROR or a closed connection, as the server
+//! decides. An `ErrorCode` is an ordinary value in a `ReplyHeader`. Plain `Copy` values, usable on every core. Knows no
+//! text of log messages and no policy.
 
 use core::fmt;
 
@@ -23,9 +23,9 @@ pub enum DecodeError {
     /// A string is not valid UTF-8.
     ///
     /// ZooKeeper's Java server replaces the bad bytes by U+FFFD and continues. No path may hold U+FFFD, so it answers
-    /// BADARGUMENTS to such a create and NONODE to such a read, where this crate refuses the record. It accepts, and this
-    /// crate does not: sync (an echo), watches on a path that can never exist, and ACL ids or credentials with characters
-    /// beyond U+FFFF from a Java client, which sends those as two surrogates.
+    /// BADARGUMENTS to such a create and NONODE to such a read, where this crate refuses the record. It accepts three
+    /// records that this crate refuses: sync (an echo), watches on a path that can never exist, and some ACL ids or
+    /// credentials. Those have characters beyond U+FFFF from a Java client, which sends them as two surrogates.
     BadUtf8,
     /// A create, create2 or createContainer inside a multi carries a flag that is no create mode or needs a TTL.
     BadFlag(i32),

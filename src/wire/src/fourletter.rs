@@ -1,7 +1,8 @@
 //! The four-letter commands: text commands sent as the very first four bytes of a connection.
 //!
-//! As a length word each of them is far above any legal frame, so there is no ambiguity; they are recognised only
-//! before the session exists. Runs on the connection's core. It knows the commands, not their replies and not the whitelist.
+//! As a length word each of them is far above any legal frame, so there is no ambiguity. They are recognised only
+//! before the session exists. Runs on the connection's core. It knows the commands, not their replies and not the
+//! whitelist.
 
 /// The int a telnet client sends when it leaves; ends the connection silently.
 pub const TELNET_CLOSE: [u8; 4] = [0xff, 0xf4, 0xff, 0xfd];

@@ -50,8 +50,8 @@ pub fn frame_bytes(buf: &[u8]) -> Option<usize> {
 
 /// Finds the first frame in `buf`: its body, and its bytes with the length word. `None` if more bytes are needed.
 ///
-/// `max` limits the body in bytes ([`FRAME_MAX_DEFAULT`] in ZooKeeper). The length is checked as soon as its four bytes were
-/// received, so that a connection never buffers bytes of a frame that will be refused. Takes constant time.
+/// `max` limits the body in bytes ([`FRAME_MAX_DEFAULT`] in ZooKeeper). The length is checked as soon as its four bytes
+/// were received. So a connection never buffers bytes of a frame that will be refused. Takes constant time.
 ///
 /// # Errors
 /// [`FrameError::BadLength`].

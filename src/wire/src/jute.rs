@@ -267,7 +267,7 @@ wire_primitive! {
     Option<&'a [u8]>, 4, buffer;
 }
 
-/// What takes the same number of bytes whatever its value: records of such fields are appended in one go.
+/// A type with the same number of bytes for every value: records of such fields are appended in one go.
 pub(crate) trait Fixed {
     /// Writes the value to the front of `room` and gives what is left of it.
     fn put<'b>(&self, room: &'b mut [u8]) -> &'b mut [u8];

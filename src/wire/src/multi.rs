@@ -1,8 +1,8 @@
 //! multi (14) and multiRead (22): lists of operations and of results, each entry behind a `MultiHeader`.
 //!
-//! `MultiRequest` and `MultiResponse` have been decoded once from end to end when they exist, so iterating cannot
-//! fail and a bad entry refuses the whole list, as ZooKeeper does. `MultiResponseEncoder` streams results. Any core.
-//! It knows which types are allowed where, not what they do.
+//! `MultiRequest` and `MultiResponse` have been decoded once from end to end when they exist. So iterating cannot fail
+//! and a bad entry refuses the whole list, as ZooKeeper does. `MultiResponseEncoder` streams results. Any core. It
+//! knows which types are allowed where, not what they do.
 
 use core::fmt;
 
@@ -25,7 +25,7 @@ use crate::vector::ChildrenEncoder;
 pub enum MultiKind {
     /// multi (14): creates, delete, setData, check.
     Write,
-    /// multi (14) of a server that knows ClickHouse Keeper's operations: those that write or check as well.
+    /// multi (14) of a server that knows ClickHouse Keeper's operations: the writes and checks among them as well.
     KeeperWrite,
     /// multiRead (22): getData, getChildren.
     Read,
@@ -50,8 +50,8 @@ impl MultiKind {
 pub enum MultiOp<'a> {
     /// A create, create2, createContainer, createTTL or createIfNotExists.
     ///
-    /// The flag of `request` is a create mode without TTL, but any number in a createTTL: ZooKeeper refuses the whole list for
-    /// a bad flag in the others only.
+    /// The flag of `request` is a create mode without TTL, but any number in a createTTL. ZooKeeper refuses the whole
+    /// list for a bad flag in the others only.
     Create {
         /// Which of them.
         op: OpCode,
@@ -104,8 +104,8 @@ impl<'a> MultiOp<'a> {
         }
     }
 
-    /// The operation ZooKeeper carries out: inside a multi, unlike outside, a create or create2 with the flag of a container
-    /// is a createContainer, its result has type 15.
+    /// The operation ZooKeeper carries out. Inside a multi, unlike outside, a create or create2 with the flag of a
+    /// container is a createContainer, and its result has type 15.
     #[must_use]
     pub const fn effective_op(&self) -> OpCode {
         match self {
@@ -210,8 +210,8 @@ impl<'a> MultiRequest<'a> {
     /// Decodes the whole list from the front of `reader`.
     ///
     /// # Errors
-    /// [`DecodeError::BadOp`] for a type that `kind` does not allow (ZooKeeper too answers MARSHALLINGERROR for the
-    /// whole request), [`DecodeError::BadFlag`] as at [`MultiOp::Create`], [`DecodeError::TooManyOps`] for more than
+    /// [`DecodeError::BadOp`] for a type that `kind` does not allow: ZooKeeper too answers MARSHALLINGERROR for the
+    /// whole request. [`DecodeError::BadFlag`] as at [`MultiOp::Create`], [`DecodeError::TooManyOps`] for more than
     /// [`MULTI_OPS_MAX`], else as the records.
     pub fn decode(kind: MultiKind, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes = reader.rest();
@@ -500,7 +500,7 @@ pub struct MultiResponseEncoder<'w, 'v> {
 }
 
 impl<'w, 'v> MultiResponseEncoder<'w, 'v> {
-    /// Starts a list at the end of what `writer` holds.
+    /// Starts a list at the end of `writer`.
     pub const fn new(writer: &'w mut Writer<'v>) -> Self {
         Self { writer }
     }
@@ -556,7 +556,7 @@ impl<'w, 'v> MultiResponseEncoder<'w, 'v> {
         children.finish();
     }
 
-    /// Appends the result of an operation whose record `encode` writes.
+    /// Appends the result of an operation with the record that `encode` writes.
     pub fn with(&mut self, op: OpCode, encode: impl FnOnce(&mut Writer<'_>)) {
         MultiHeader { op: op.number(), done: false, err: 0 }.encode(self.writer);
         encode(self.writer);
@@ -573,8 +573,8 @@ impl<'w, 'v> MultiResponseEncoder<'w, 'v> {
     }
 }
 
-/// Appends the body of a failed multi of `count` operations, of which the one at `failed` (from 0) failed with `code`:
-/// code 0 before it, [`ErrorCode::RuntimeInconsistency`] behind it. The reply header of a failed multi has error 0.
+/// Appends the body of a failed multi of `count` operations, with `code` for the operation at `failed` (from 0). Before
+/// it the code is 0, behind it [`ErrorCode::RuntimeInconsistency`]. The reply header of a failed multi has error 0.
 pub fn encode_failed(writer: &mut Writer<'_>, count: usize, failed: usize, code: ErrorCode) {
     let mut encoder = MultiResponseEncoder::new(writer);
     for at in 0..count {

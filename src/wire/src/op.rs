@@ -117,7 +117,7 @@ macro_rules! ops {
                 }
             }
 
-            /// One line on what the operation does.
+            /// One line about the operation.
             #[must_use]
             pub const fn doc(self) -> &'static str {
                 match self {

@@ -1,6 +1,6 @@
 //! Jute vectors: a validated borrowed view for reading, an owned buffer and a streaming encoder for writing.
 //!
-//! A `Vector` has been decoded once from end to end when it exists, so iterating cannot fail; it holds a count and a
+//! A `Vector` has been decoded once from end to end when it exists, so iterating cannot fail. It holds a count and a
 //! byte slice, however large the count is. A server streams a list with `VectorEncoder` and never builds a `Vec` of it.
 //! Stateless, any core. Knows no record.
 
@@ -169,7 +169,7 @@ pub struct VectorEncoder<'w, 'v> {
 }
 
 impl<'w, 'v> VectorEncoder<'w, 'v> {
-    /// Starts a vector at the end of what `writer` holds.
+    /// Starts a vector at the end of `writer`.
     pub fn new(writer: &'w mut Writer<'v>) -> Self {
         let count_at = writer.position();
         writer.i32(0);
@@ -199,7 +199,7 @@ impl<'w, 'v> VectorEncoder<'w, 'v> {
 pub struct ChildrenEncoder<'w, 'v>(VectorEncoder<'w, 'v>);
 
 impl<'w, 'v> ChildrenEncoder<'w, 'v> {
-    /// Starts the list at the end of what `writer` holds.
+    /// Starts the list at the end of `writer`.
     pub fn new(writer: &'w mut Writer<'v>) -> Self {
         Self(VectorEncoder::new(writer))
     }

@@ -1,7 +1,7 @@
-//! What a peer's message must satisfy, given this node's state, before the library sees it.
+//! Checks of a peer's message against this node's state, before the library sees it.
 //!
-//! The library trusts its peers and panics on what they must never send. Each check names the panic or the wrong
-//! turn it prevents; what a message must satisfy by itself is checked in `message.rs`.
+//! The library trusts its peers and panics on invalid messages. Each check names the panic or the wrong turn it
+//! prevents; what a message must satisfy by itself is checked in `message.rs`.
 
 use raft::{Raft, StateRole};
 
@@ -92,11 +92,12 @@ impl MessageCheck<'_> {
         Ok(())
     }
 
-    /// Each reply to a heartbeat causes another append, however many were not replied to. A slow log, or one that is applied
-    /// slowly, would fill the memory. If all is stored, and all that is known committed is applied, only more entries help:
-    /// after a restart the known commit index may lag far, and the leader's first entry commits all before it. The library
-    /// panics if an entry conflicts with a committed one. It looks only at messages that begin at or after the commit index, so what is left to check is
-    /// that those that begin before agree with it.
+    /// Each reply to a heartbeat causes another append, however many were not replied to. A slow log, or slow
+    /// application of it, would fill the memory. If all is stored, and all that is known committed is applied, only
+    /// more entries help. After a restart the known commit index may lag far, and the leader's first entry commits all
+    /// before it. The library panics if an entry conflicts with a committed one. It looks only at messages that begin
+    /// at or after the commit index. So this function checks that messages that begin before agree with the committed
+    /// entries.
     fn check_append(&self, message: &PeerMessage, prev_index: Index, entries: &[Entry]) -> Result<(), PeerError> {
         let raft = self.raft();
         let log = &raft.raft_log;
@@ -141,8 +142,8 @@ impl MessageCheck<'_> {
         Ok(())
     }
 
-    /// The library assumes itself in the membership after a restore, and would restore a snapshot of what is committed
-    /// here as something else.
+    /// The library assumes itself in the membership after a restore. It would also restore a snapshot that contradicts
+    /// entries committed here.
     fn check_snapshot(&self, index: Index, term: Term, membership: &Membership) -> Result<(), PeerError> {
         if !membership.contains(self.id) {
             return Err(PeerError::Membership("the receiver is no member"));

@@ -1,7 +1,8 @@
 //! How far a leader has informed each follower of its commit index, and the notice that informs it further.
 //!
-//! Appends and heartbeats hold the commit index. What they have not brought yet a notice brings: an append without
-//! entries, answered only by a follower that has not the entry it names. When a notice is sent the replica decides.
+//! Appends and heartbeats hold the commit index. If they have not delivered it yet, a notice does. It is an append
+//! without entries, and only a follower that lacks the named entry answers it. When a notice is sent the replica
+//! decides.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Entries are delivered in the order of their indices, without a gap.
 //! - A membership change is delivered when its commit is durable here, and no entry after it is delivered before. A
-//!   server that lost the commit in a crash would count votes by the former membership, and could be elected beside the
+//!   server that lost the commit in a crash would count votes by the former membership. It could be elected beside the
 //!   leader of the new one.
 
 use std::collections::VecDeque;

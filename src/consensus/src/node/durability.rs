@@ -1,4 +1,4 @@
-//! What is handed out and not durable yet, and what must wait for it.
+//! Appends that are handed out and not durable yet, and the messages that must wait for them.
 //!
 //! The library's appends are asynchronous: entries, term and vote are handed out to be written, and are reported durable
 //! later. A promise to another member must not leave before what it promises is durable here.
@@ -103,10 +103,10 @@ impl Durability {
     /// Adds `message` to `out`, or holds it. `from_leader`: the library lets it leave before the entries of the same
     /// append are durable.
     ///
-    /// A leader's messages leave at once, except those of a term that is not durable here: after a crash the same term
-    /// could be led again with other entries. Only a voter without other voters leads so early. The reply to a heartbeat
-    /// promises nothing about the log, and leaves as early: with slow disks everywhere a leader would otherwise hear of
-    /// no majority, and step down. Every other message waits for all appends handed out so far.
+    /// A leader's messages leave at once, except messages of a term that is not durable here. After a crash the same
+    /// term could be led again with other entries. Only a voter without other voters leads so early. The reply to a
+    /// heartbeat promises nothing about the log, and leaves as early. Otherwise a leader would hear of no majority
+    /// while all disks are slow, and step down. Every other message waits for all appends handed out so far.
     pub(super) fn send_or_hold(&mut self, message: PeerMessage, from_leader: bool, out: &mut Vec<PeerMessage>) {
         let waits_for = if from_leader || matches!(message.body, PeerBody::HeartbeatReply { .. }) {
             self.appends.iter().rev().find(|append| append.changes_vote)
@@ -125,7 +125,7 @@ impl Durability {
         }
     }
 
-    /// Moves the messages to `out` whose append is durable.
+    /// Moves messages to `out` once the append that they waited for is durable.
     pub(super) fn release_messages(&mut self, out: &mut Vec<PeerMessage>) {
         let durable = self.durable_number();
         while self.messages.front().is_some_and(|(number, _)| *number <= durable) {

@@ -1,8 +1,8 @@
 //! Elections that do not wait for the timeout, because the transport reported the end of the leader's process.
 //!
-//! A reset connection is a better sign than a missing heartbeat. The node forgets the leader, whose lease would make it
-//! ignore other candidates, and campaigns after a delay of its own, so that two survivors do not split the votes. It
-//! always begins with a pre-vote: if the leader runs after all, no term changes.
+//! A reset connection is a better sign than a missing heartbeat. The node clears the leader, because its lease would
+//! make the node ignore other candidates. It campaigns after a delay of its own, so that two survivors do not split the
+//! votes. It always begins with a pre-vote: if the leader runs after all, no term changes.
 
 use raft::StateRole;
 

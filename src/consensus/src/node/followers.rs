@@ -1,4 +1,4 @@
-//! What a leader knows of the other members: a view for the caller, computed from the library's progress tracking.
+//! A leader's view of the other members for the caller, computed from the library's progress tracking.
 
 use std::collections::BTreeSet;
 

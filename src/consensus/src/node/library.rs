@@ -1,12 +1,13 @@
 //! The Raft library behind an interface that neither panics nor depends on chance.
 //!
-//! Owns the library's node, its log in memory, and the election timeout. It knows how to use the library safely, not
-//! when: what may be sent before it is durable, and when this node may stand for election, other components decide.
+//! Owns the library's node, its log in memory, and the election timeout. It guarantees safe use of the library. Other
+//! components decide which messages leave before they are durable, and when this node may campaign.
 //!
 //! Invariants:
 //! - The election timeout is drawn from the configured seed, never from the thread's randomness: see
 //!   [`Library::settle`], which every input ends with.
-//! - A leader is a voter. The library cannot count a leader without a vote, and panics on one that is not a member.
+//! - A leader is a voter. The library cannot count a leader without a vote, and panics on a leader that is not a
+//!   member.
 //! - `next_idx` of a follower is above what it acknowledged, see [`Library::step`].
 
 use std::collections::BTreeSet;
@@ -48,7 +49,7 @@ impl Library {
     /// The library's node, with a number that differs between starts, for read contexts.
     ///
     /// # Errors
-    /// What does not fit together in `config` or `restored`.
+    /// A contradiction in `config` or `restored`.
     pub(super) fn new(
         config: &Config,
         membership: Membership,
@@ -101,12 +102,12 @@ impl Library {
         self.raw.store()
     }
 
-    /// The log in memory, for what the library does not do there itself.
+    /// The log in memory, for work that the library does not do there itself.
     pub(super) fn store_mut(&mut self) -> &mut MemLog {
         self.raw.mut_store()
     }
 
-    // ----- what it is -----
+    // ----- state -----
 
     pub(super) fn is_leader(&self) -> bool {
         self.raw.raft.state == StateRole::Leader
@@ -140,8 +141,8 @@ impl Library {
         u32::try_from(self.raw.raft.election_timeout()).unwrap_or(u32::MAX)
     }
 
-    /// Whether an election may begin as far as the library is concerned: it panics if a node wins one whose log is not
-    /// durable to the end, or campaigns with a snapshot that is not applied yet.
+    /// Whether the library allows an election. It panics if a node wins one before its log is durable to the end, or
+    /// campaigns with a snapshot that is not applied yet.
     pub(super) fn may_campaign(&self) -> bool {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;
@@ -161,9 +162,9 @@ impl Library {
         }
     }
 
-    /// One tick of time. A node that `may_campaign` does not allow to stand begins no election: when its leader has been
-    /// silent for an election timeout, it forgets that leader. Otherwise it would count as led for ever, and refuse its
-    /// vote to the others.
+    /// One tick of time. A node that `may_campaign` forbids to campaign begins no election. When its leader has been
+    /// silent for an election timeout, the node clears that leader. Otherwise it would count as led for ever, and
+    /// refuse its vote to the others.
     pub(super) fn tick(&mut self, may_campaign: bool) {
         let raft = &self.raw.raft;
         let election_due = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= self.election_timeout;
@@ -234,8 +235,8 @@ impl Library {
         stepped
     }
 
-    /// The library sends a probed member the same entries again for each reply to a heartbeat, and many replies may come
-    /// together: one append is enough until the next `ready`. `before`: messages queued before the reply.
+    /// The library sends a probed member the same entries again for each reply to a heartbeat. Many replies may come
+    /// together, so one append is enough until the next `ready`. `before`: messages queued before the reply.
     fn probe_once(&mut self, from: NodeId, before: usize) {
         let raft = &mut self.raw.raft;
         let is_probed = raft.prs().get(from.0).is_some_and(|progress| progress.state == ProgressState::Probe);
@@ -394,7 +395,7 @@ impl Library {
 
     // ----- outputs -----
 
-    /// What the library wants done, if anything.
+    /// The work that the library asks for, if any.
     pub(super) fn ready(&mut self) -> Option<Ready> {
         if !self.raw.has_ready() {
             return None;
@@ -403,7 +404,7 @@ impl Library {
         Some(self.raw.ready())
     }
 
-    /// What [`Library::ready`] gave was handed out. Appends are reported durable later.
+    /// Reports to the library that the result of [`Library::ready`] was handed out. Appends are reported durable later.
     pub(super) fn handed_out(&mut self, ready: Ready) {
         self.raw.advance_append_async(ready);
     }

@@ -33,7 +33,7 @@ impl MembershipHistory {
         }
     }
 
-    /// The next change whose entry is applied with everything up to `index`.
+    /// Takes the next change if its entry is at or before `index`. It is applied with everything up to there.
     pub(super) fn next_applied(&mut self, index: Index) -> Option<(Index, ConfChange)> {
         let is_applied = self.pending.front().is_some_and(|(at, _)| *at <= index);
         if is_applied { self.pending.pop_front() } else { None }

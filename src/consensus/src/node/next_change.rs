@@ -16,13 +16,13 @@ use crate::conf_change::MemberChange;
 use crate::membership::Membership;
 use crate::types::{Index, NodeId};
 
-/// What the leader knows of another member.
+/// Another member as the leader knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemberState {
     pub(super) id: NodeId,
     /// It reported that it is uninitialised, and has acknowledged nothing since.
     pub(super) uninitialised: bool,
-    /// What it has acknowledged, before it lost its data or since.
+    /// The index that it has acknowledged, before it lost its data or since.
     pub(super) matched: Index,
     /// It has been close behind the commit index for some time.
     pub(super) keeps_up: bool,

@@ -195,7 +195,7 @@ impl Pipeline {
         self.proposals.handed_out();
         if !ready.snapshot().is_empty() {
             out.install = Some(self.install(library, ready.snapshot().get_metadata(), &mut out.replaced));
-            // What was released before is in the snapshot.
+            // Entries that were released before are in the snapshot.
             out.committed.clear();
         }
         let committed = ready.take_committed_entries();
@@ -252,11 +252,11 @@ impl Pipeline {
 
 /// The append of a `Ready`. `commits_change`: a membership change is committed by it.
 ///
-/// Its hard state is synced where it commits a membership change, where it appends while the log holds one, and where the
-/// last commit index was not stored. The entries of a single writer are committed between two appends: without the last
-/// rule a log of any length could hold nothing that is known committed. A leader proposes a second membership change when the
-/// first is committed. A server that acknowledges the second must know after a crash that the first is in force.
-/// Otherwise it could be elected by the votes of the membership before both.
+/// Its hard state is synced if it commits a membership change, or appends while the log holds one. It is also synced if
+/// the last commit index was not stored. The entries of a single writer are committed between two appends. Without the
+/// last rule a log of any length could hold nothing that is known committed. A leader proposes a second membership
+/// change when the first is committed. A server that acknowledges the second must know after a crash that the first is
+/// in force. Otherwise it could be elected by the votes of the membership before both.
 fn take_append(library: &mut Library, ready: &mut Ready, commits_change: bool, commit_unstored: bool) -> Append {
     let must_sync = ready.must_sync() || commits_change;
     let entries = ready.take_entries();

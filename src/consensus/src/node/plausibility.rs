@@ -1,8 +1,8 @@
-//! What a peer may claim about terms and logs.
+//! Bounds on a peer's claims about terms and logs.
 //!
-//! The term is bounded by the elections that can have been held since this node started: a forged term must not move it
-//! near its end, also not in steps. A leader whose log ends before what is committed here was started with an old copy
-//! of its data.
+//! The term is bounded by the elections that can have been held since this node started. A forged term must not bring
+//! it near its maximum, also not in steps. A leader was started with an old copy of its data if its log ends before the
+//! entries committed here.
 
 use raft::Raft;
 
@@ -11,7 +11,7 @@ use crate::log::MemLog;
 use crate::message::{PeerBody, PeerMessage};
 use crate::types::Term;
 
-/// Bound of the terms, and what the present leader's appends tell of its log.
+/// Bound of the terms, and facts about the present leader's log from its appends.
 pub(super) struct Plausibility {
     /// The term that this node started with.
     first_term: Term,

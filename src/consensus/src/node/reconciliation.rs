@@ -1,7 +1,7 @@
-//! What a leader observes of the other members, to bring the membership closer to the wanted one.
+//! A leader's observation of the other members, to bring the membership closer to the wanted one.
 //!
-//! The rule itself is in `next_change.rs`. This component collects its inputs and sets its pace: it observes twice in an
-//! election timeout, and a member keeps up if it was close behind in two observations in a row.
+//! The rule itself is in `next_change.rs`. This component collects its inputs and sets its pace. It observes twice in
+//! an election timeout, and a member keeps up if it was close behind in two observations in a row.
 
 use std::collections::BTreeSet;
 

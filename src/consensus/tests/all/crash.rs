@@ -1,4 +1,4 @@
-//! What a node knows after a crash because it had acknowledged something, and what it takes while its log is stalled.
+//! Crashes of a node after an acknowledgement, and the amount that it accepts while its log is stalled.
 
 use crate::net::{Disk, Server};
 #[allow(dead_code)]
@@ -63,7 +63,7 @@ fn fill_a_follower(stores: bool) {
     let most = limits::UNSTORED_BYTES_MAX / BYTES as u64 + 1;
     let (mut taken, mut last) = (0, 0);
     let refusal = loop {
-        // What is stored is committed, too: otherwise there is nothing to be applied.
+        // Stored entries are committed, too: otherwise there is nothing to be applied.
         let commit = if stores { taken } else { 0 };
         match server.node.step(append(taken, commit, vec![entry(taken + 1)])) {
             Ok(()) => taken += 1,

@@ -23,7 +23,7 @@ fn drain(node: &mut RaftNode) -> (Vec<Append>, Vec<Entry>) {
     (appends, committed)
 }
 
-/// A leader whose own first entry is applied.
+/// A leader that has applied its own first entry.
 fn leader(config: Config) -> RaftNode {
     let mut node = RaftNode::new(config, Restored::default()).expect("valid");
     node.campaign();
@@ -108,7 +108,7 @@ fn what_one_writer_was_told_is_committed_is_stored_with_its_next_entry() {
         let stored: Vec<_> = appends.iter().map(|append| append.hard_state.map(|state| state.commit)).collect();
         assert_eq!(stored, [Some(Index(index - 1))]);
         node.persisted(appends[0].number);
-        // It says how far is committed, which nobody has to store.
+        // Its appends state the commit index, which need not be synced.
         assert!(drain(&mut node).0.iter().all(|append| !append.must_sync));
         node.applied(Index(index));
     }
@@ -262,7 +262,7 @@ fn reads_nobody_answers_are_refused() {
     node.read_index(7);
     let mut refused = Vec::new();
     for _ in 0..10 * limits::READ_TIMEOUT_ELECTIONS {
-        // It would stand for election, but what it wrote never becomes durable.
+        // It would campaign, but its writes never become durable.
         node.tick();
         while node.ready(&mut out) {
             assert!(out.reads.is_empty());

@@ -1,7 +1,7 @@
 //! Peers that lie: whatever arrives, a node neither panics nor hands out nonsense, and bytes never panic the decoder.
 //!
-//! A lying peer can break agreement, which no check of a single message can prevent; what is tested here is that the
-//! node stays in one piece: entries come in order, and the driver's reports keep being accepted.
+//! A lying peer can break agreement, and no check of a single message can prevent that. These tests check that the node
+//! keeps working: entries come in order, and the driver's reports keep being accepted.
 
 use crate::net::{self, Disk, Server};
 use crate::setup::Random;
@@ -30,7 +30,7 @@ fn sane(random: &mut Random, around: u64) -> u64 {
     around.saturating_add(random.below(4)).saturating_sub(1)
 }
 
-/// What the liar knows of its victim.
+/// The facts about the victim that the liar knows.
 struct Known {
     term: u64,
     last: u64,
@@ -137,7 +137,7 @@ fn lie(random: &mut Random, known: &Known) -> PeerMessage {
     PeerMessage { from, to, term: Term(term), body }
 }
 
-/// What the lies led to, over all seeds.
+/// The results of the lies, over all seeds.
 #[derive(Default, Debug)]
 struct Tally {
     taken: u64,
@@ -399,8 +399,8 @@ fn names_what_is_wrong() {
     check(4, 1, PeerBody::TimeoutNow, PeerError::Stale("leadership handed over by another leader"));
 }
 
-/// What a follower that has a committed entry 1 of term 1, and nothing more in its memory, says to this of a leader in
-/// term 2.
+/// The result of `body` from a leader in term 2, at a follower. That follower has a committed entry 1 of term 1, and
+/// nothing more in its memory.
 fn after_committed(body: PeerBody) -> Result<(), PeerError> {
     let mut server = follower_with_two_entries();
     server.node.step(PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(2), body })
@@ -454,7 +454,7 @@ fn a_term_moves_no_faster_than_elections_can_be_held() {
         assert!(told(&mut server, term).is_err_and(|error| error.breaks_connection()), "{term}");
     }
     assert_eq!(server.node.term(), Term(1), "nothing of that counts");
-    // What is taken does not raise what may be taken next.
+    // An accepted term does not raise the bound for the next one.
     assert_eq!(told(&mut server, most.0), Ok(()));
     assert_eq!((server.node.term(), server.node.plausible_term()), (most, most));
     assert!(told(&mut server, most.0 + 1).is_err());

@@ -1,4 +1,5 @@
-//! Groups of replicas, each a node and its machine: what is applied where, as whose, and what is on disks by then.
+//! Groups of replicas, each a node and its machine. The tests check the applied entries, their proposers, and the disks
+//! at that time.
 //!
 //! A failing seed is printed; put it into `REGRESSIONS`.
 
@@ -265,7 +266,7 @@ fn a_server_whose_disk_is_full_does_not_keep_others_from_being_elected() {
     });
 }
 
-/// A replay, or what a server that lagged is given at once.
+/// A replay, or the entries that a lagging server receives at once.
 #[test]
 fn much_that_is_committed_at_once_is_applied_in_many_turns() {
     const ENTRIES: u64 = 1000;
@@ -294,7 +295,7 @@ fn much_that_is_committed_at_once_is_applied_in_many_turns() {
     assert_eq!(member.replica.applied_bytes(), 8 * ENTRIES);
 }
 
-/// A leader whose log takes larger entries than the one here.
+/// A leader with a log that takes larger entries than the log here.
 #[test]
 fn an_entry_that_the_log_does_not_take_is_refused_with_the_reason() {
     const BYTES_MAX: u32 = 1000;
@@ -350,7 +351,7 @@ fn a_vote_forgotten_over_a_restart_is_caught() {
     assert!(is_caught(Bug::ForgetVote));
 }
 
-/// A quiet group with a leader that everybody follows.
+/// A quiet group in which every server follows the leader.
 fn calm(voters: usize, learners: usize) -> Group {
     let mut group = Group::new(7, voters, learners, Faults::NONE);
     group.quiet = true;

@@ -1,12 +1,12 @@
 //! The data path on an io_uring of our own: the sockets of one shard, received from by requests that stay, into buffers
 //! that all share.
 //!
-//! Lives on the shard's executor; one task of it asks for what has come ([`Ring::next`]), sends ([`Ring::exchange`]),
-//! and sleeps when there is nothing, in the ring itself or in the runtime ([`Ring::wait`]). It decides nothing about a
-//! connection, and knows no byte of what it carries.
+//! Lives on the shard's executor. One task of it takes events ([`Ring::next`]), sends ([`Ring::exchange`]), and sleeps
+//! when there is nothing. It sleeps in the ring itself or in the runtime ([`Ring::wait`]). It decides nothing about a
+//! connection, and does not interpret its bytes.
 //!
-//! What a connection costs while it is idle: an entry of 24 bytes here, and in the kernel its socket and the one
-//! request that receives. It holds no buffer: those in use belong to bytes that are being looked at.
+//! The cost of an idle connection: an entry of 24 bytes here, and in the kernel its socket and the one request that
+//! receives. It holds no buffer: those in use belong to bytes that are being looked at.
 
 pub(super) mod queue;
 #[cfg(test)]
@@ -33,7 +33,7 @@ const ACCEPTS: usize = 16;
 /// Times the kernel is asked for the completion of a request that completes at once, before it is given up.
 const PROBE_TURNS: usize = 16;
 
-/// What a request is for; the lowest byte of its token.
+/// The purpose of a request; the lowest byte of its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Receive = 1,
@@ -52,7 +52,7 @@ impl SocketSlot {
     }
 }
 
-/// What the ring knows of a socket.
+/// The ring's record of a socket.
 #[derive(Debug)]
 struct Slot {
     socket: Option<OwnedFd>,
@@ -109,12 +109,12 @@ impl Ring {
         })
     }
 
-    /// What ends a sleep from outside.
+    /// The bell that ends a sleep from outside.
     pub(super) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Accepts whoever connects. A listener before this one is to be shut down by whoever has it, too.
+    /// Accepts connections from this listener. The holder of an earlier listener must shut that down, too.
     pub(super) fn listen(&self, listener: TcpListener) {
         self.listener.replace(Some(listener));
         self.listener_number.set(self.listener_number.get().wrapping_add(1));
@@ -137,7 +137,7 @@ impl Ring {
         place
     }
 
-    /// Receives nothing more, but for what is on its way already: the kernel has at most the pool's bytes for it.
+    /// Receives nothing more, but for bytes on their way already: the kernel has at most the pool's bytes for them.
     pub(super) fn pause(&self, place: SocketSlot) {
         self.with(place, |slot| {
             slot.paused = true;
@@ -184,10 +184,9 @@ impl Ring {
         }
     }
 
-    /// Sends, tells the kernel what else it has been asked for since the last call, and collects what has come; with a
-    /// limit it sleeps until something comes or the limit is over, the whole thread with it. For each socket an
-    /// [`Event::Sent`] follows; not before shall it be sent more. Whether
-    /// there is anything but those.
+    /// Sends, passes the other requests since the last call to the kernel, and collects the completions. With a limit
+    /// the whole thread sleeps until a completion comes or the limit is over. For each socket an [`Event::Sent`]
+    /// follows; not before shall it be sent more. Whether there is anything but those.
     pub(super) fn exchange(&self, sends: &[Outgoing<'_>], sleep: Option<Duration>) -> bool {
         let slots = self.slots.borrow();
         let known = |send: &Outgoing<'_>| {
@@ -204,7 +203,7 @@ impl Ring {
         self.queue.exchange(&sends, sleep)
     }
 
-    /// The next event, of those that [`Ring::exchange`] has collected.
+    /// The next event that [`Ring::exchange`] has collected.
     pub(super) fn next(&self) -> Option<Event<'_>> {
         loop {
             let completion = self.queue.next()?;
@@ -219,8 +218,8 @@ impl Ring {
         self.queue.has_work()
     }
 
-    /// To be called a few times a second: gives back memory that was not needed since the last call, and accepts again
-    /// if that has failed.
+    /// To be called a few times a second. It gives back memory that was not needed since the last call, and accepts
+    /// again if that has failed.
     pub(super) fn look_after(&self) {
         self.queue.give_back();
         self.accept_again();
@@ -407,8 +406,8 @@ impl Slot {
 
 const _: () = assert!(size_of::<Slot>() <= 24, "there is one for each connection, also an idle one");
 
-/// Lets the kernel show, on sockets of our own, that it does all that is relied on: a receiving request that stays and
-/// takes its buffers from the pool, its cancellation, and a request for room.
+/// Lets the kernel show, on sockets of our own, that it does all that is relied on. That is a receiving request that
+/// stays and takes its buffers from the pool, its cancellation, and a request for room.
 fn prove(queue: &Queue) -> io::Result<()> {
     const WORD: &[u8] = b"ruok";
     let (near, far) = UnixStream::pair()?;

@@ -1,5 +1,6 @@
-//! The one place that hands memory to an io_uring of our own: its two queues, the pool of buffers that the kernel receives
-//! into, and the eventfd that rings when something has come. Safe to use from outside, whatever is done with it.
+//! The only place that gives memory to an io_uring of our own. It has the two queues, the pool of buffers that the
+//! kernel receives into, and the eventfd that rings when something has come. Safe to use from outside, whatever is done
+//! with it.
 //!
 //! Lives on the executor's thread it was made on, as the kernel demands. It does not know what a connection is: it
 //! carries the number that a request was made with back to its completions.
@@ -26,10 +27,10 @@ use rustix::net::{SendFlags, SocketFlags};
 const SUBMISSIONS_PART: u32 = 4;
 /// Completions that wait here to be looked at, by the depth: 4096 with 1024. The kernel keeps more for us.
 const COMPLETIONS_TIMES: u32 = 4;
-/// What one receive takes at most.
+/// The most bytes of one receive.
 const BUFFER_LENGTH: u32 = 4096;
 const BUFFER_BYTES: usize = BUFFER_LENGTH as usize;
-/// Buffers that the kernel is given at the start, and at most: it gets twice as many whenever they do not suffice, and half
+/// Buffers that the kernel has at the start, and at most. It gets twice as many whenever they do not suffice, and half
 /// of them are taken back when few are in use.
 const BUFFERS_MIN: u16 = 64;
 const BUFFERS_MAX: u16 = 1024;
@@ -43,15 +44,15 @@ const _: () = assert!(BUFFERS_MAX.is_power_of_two() && BUFFERS_MIN.is_power_of_t
 
 /// Something that a request led to.
 pub(super) struct Completion<'q> {
-    /// What the request was made with.
+    /// The token that the request was made with.
     pub(super) token: u64,
     /// A count, or an errno below 0.
     pub(super) result: i32,
     /// Whether the same request will lead to more.
     pub(super) more: bool,
-    /// What was received.
+    /// The received bytes.
     pub(super) bytes: Option<Received<'q>>,
-    /// What was accepted.
+    /// The accepted socket.
     pub(super) socket: Option<OwnedFd>,
 }
 
@@ -74,7 +75,7 @@ impl BellFile {
     }
 }
 
-/// See the module.
+/// The queues of an io_uring, with its buffers and its bell.
 pub(super) struct Queue {
     ring: RefCell<IoUring>,
     /// Requests that the submission queue has no room for.
@@ -86,10 +87,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// `bell` is an eventfd that whoever wants the queue's task awake may write to, and so does the queue.
+    /// `bell` is an eventfd that wakes the queue's task. Any thread may write to it, and so does the queue.
     ///
     /// # Errors
-    /// What the kernel says when it does not know the flags (6.1 does), or has no memory left to lock.
+    /// The error of the kernel when it does not know the flags (6.1 does), or has no memory left to lock.
     pub(super) fn new(bell: BorrowedFd<'_>, depth: u32) -> io::Result<Queue> {
         let ring: IoUring = IoUring::builder()
             .dontfork()
@@ -166,7 +167,7 @@ impl Queue {
     /// Sends, hands the other requests to the kernel, and lets it do what it has put off. With a limit it sleeps until there
     /// is a completion that is none of the sends', or the limit is over. Whether there is one.
     ///
-    /// A send completes at once: with what the socket took, or with EAGAIN.
+    /// A send completes at once: with the bytes that the socket took, or with EAGAIN.
     pub(super) fn exchange(&self, sends: &[Send<'_>], sleep: Option<Duration>) -> bool {
         let mut ring = self.ring.borrow_mut();
         let mut waiting = self.waiting.borrow_mut();
@@ -175,8 +176,8 @@ impl Queue {
         let (mut sent, mut tries) = (0, 0);
         let mut next = entries.next();
         while let Some(entry) = next.take() {
-            // SAFETY: a send's bytes are borrowed for this call, which does not return before the kernel has taken every
-            // entry; it does not look at them later, because it is told not to wait.
+            // SAFETY: a send's bytes are borrowed for this call, which does not return before the kernel has taken
+            // every entry. The kernel does not look at them later, because it is told not to wait.
             if unsafe { ring.submission().push(&entry) }.is_err() {
                 submit(&ring, &mut tries);
                 next = Some(entry);
@@ -221,8 +222,8 @@ impl Queue {
         Some(Completion { token, result, more, bytes, socket })
     }
 
-    /// Whether something has come, or there is something to tell the kernel. What the kernel puts off is not seen here: its
-    /// mark for that may stay when nothing is left, so that who goes by it may never sleep.
+    /// Whether something has come, or there is something to tell the kernel. Work that the kernel puts off is not seen
+    /// here. Its mark for that may stay when nothing is left, so a caller that relied on it might never sleep.
     pub(super) fn has_work(&self) -> bool {
         let mut ring = self.ring.borrow_mut();
         !ring.submission().is_empty() || !ring.completion().is_empty()
@@ -236,7 +237,7 @@ impl Queue {
     /// Some time has passed. Takes buffers back that were not needed meanwhile, and gives their memory to the kernel.
     pub(super) fn give_back(&self) {
         let mut ring = self.ring.borrow_mut();
-        // What the kernel received lies in buffers that it gives up only by a completion.
+        // Bytes that the kernel received lie in buffers that it gives up only by a completion.
         if ring.completion().is_empty() && !ring.submission().cq_overflow() {
             self.pool.give_back();
         }
@@ -251,7 +252,7 @@ impl Queue {
     /// Returns when something has come since the last look, or the bell was rung; at once if it already has.
     pub(super) async fn wait(&self) {
         self.ring.borrow_mut().completion().enable_eventfd();
-        // It rings for whatever comes from here on; what came before is collected.
+        // It rings for every completion from here on; earlier ones are collected.
         fence(Ordering::SeqCst);
         if !self.exchange(&[], None) {
             self.bell.wait().await;
@@ -289,7 +290,7 @@ fn submit(ring: &IoUring, tries: &mut usize) {
     assert!(*tries < SUBMIT_TRIES_MAX, "the kernel has memory for a request");
 }
 
-/// What the kernel says to a call that hands it requests.
+/// Checks the kernel's result of a call that hands it requests.
 fn check(result: io::Result<usize>) {
     let Err(error) = result else { return };
     match Errno::from_io_error(&error) {
@@ -299,19 +300,19 @@ fn check(result: io::Result<usize>) {
     }
 }
 
-/// The buffers, and the ring of those that the kernel may fill next. The memory is never unmapped: the kernel may still
-/// write to it a while after the ring's descriptor is closed.
+/// The buffers, and the ring of the buffers that the kernel may fill next. The memory is never unmapped: the kernel may
+/// still write to it a while after the ring's descriptor is closed.
 struct Pool {
     entries: NonNull<BufRingEntry>,
     bytes: NonNull<u8>,
     tail: Cell<u16>,
     /// Buffers that were ever used. The others were never touched.
     count: Cell<u16>,
-    /// How many of them shall be in use: the kernel has them, or somebody looks at what they hold.
+    /// How many of them shall be in use: the kernel has them, or a reader holds their bytes.
     wanted: Cell<u16>,
-    /// Those that are not, and have no memory.
+    /// Buffers that are not in use, and have no memory.
     spare: RefCell<Vec<u16>>,
-    /// Those that somebody looks at.
+    /// Number of buffers that readers hold.
     lent: Cell<u16>,
     /// The most that held something at one time since the last look.
     busiest: Cell<usize>,
@@ -320,13 +321,13 @@ struct Pool {
 impl Pool {
     fn new() -> io::Result<Pool> {
         let (buffers, entries) = (usize::from(BUFFERS_MAX) * BUFFER_BYTES, usize::from(BUFFERS_MAX) * ENTRY_BYTES);
-        // SAFETY: new memory at an address of the kernel's choice; nobody else knows it.
+        // SAFETY: new memory at an address of the kernel's choice; no other code knows it.
         let mapped = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             mmap_anonymous(null_mut(), buffers + entries, protection, MapFlags::PRIVATE)?
         };
         let bytes = NonNull::new(mapped.cast::<u8>()).expect("a mapping is nowhere near address 0");
-        // SAFETY: the entries lie behind the buffers, whose size is a multiple of a page.
+        // SAFETY: the entries lie behind the buffers, and the size of those is a multiple of a page.
         let entries = unsafe { bytes.add(buffers) }.cast::<BufRingEntry>();
         let pool = Pool {
             entries,
@@ -359,9 +360,9 @@ impl Pool {
         self.busiest.set(self.busiest.get().max(holding));
     }
 
-    /// Wants half as many if not even a quarter was needed since the last call. Those of the kernel give up their memory
-    /// at once, which costs it a page fault for each that it uses again; each too many of them goes when it has been used.
-    /// Not to be called while the kernel has put something into a buffer that nobody has looked at.
+    /// Wants half as many if not even a quarter was needed since the last call. The kernel's buffers give up their
+    /// memory at once, which costs it a page fault for each that it uses again. Each surplus one goes when it has been
+    /// used. Not to be called while the kernel has put bytes into a buffer that were not collected.
     fn give_back(&self) {
         let busiest = self.busiest.replace(0);
         let wanted = self.wanted.get();
@@ -371,14 +372,15 @@ impl Pool {
         }
     }
 
-    /// Gives the memory of some buffers to the kernel. Nobody needs what they hold.
+    /// Gives the memory of some buffers to the kernel. Their content is not needed any more.
     fn clear(&self, first: u16, count: u16) {
         // A buffer may be part of a page that holds another one's bytes.
         if rustix::param::page_size() > BUFFER_BYTES {
             return;
         }
-        // SAFETY: whole pages within the mapping, which no reference points to: `lent` says so of the one caller, and the
-        // other has just got the buffer back. It reads as zeroes afterwards. An error means that it stays as it is.
+        // SAFETY: whole pages within the mapping, which no reference points to. `lent` shows that for one caller, and
+        // the other has just got the buffer back. It reads as zeroes afterwards. After an error the memory is
+        // unchanged.
         unsafe {
             let start = self.bytes.add(usize::from(first) * BUFFER_BYTES);
             let _ = madvise(start.as_ptr().cast(), usize::from(count) * BUFFER_BYTES, Advice::LinuxDontNeed);
@@ -391,7 +393,7 @@ impl Pool {
         self.give(id);
     }
 
-    /// Somebody is done with a buffer.
+    /// A reader returns a buffer.
     fn take_back(&self, id: u16) {
         self.lent.set(self.lent.get() - 1);
         if self.in_use() > self.wanted.get() {
@@ -402,13 +404,13 @@ impl Pool {
         }
     }
 
-    /// Gives the kernel a buffer that nobody looks at.
+    /// Gives the kernel a buffer that no reader holds.
     fn give(&self, id: u16) {
         assert!(id < self.count.get(), "a buffer of the pool");
         let tail = self.tail.get();
         self.tail.set(tail.wrapping_add(1));
-        // SAFETY: the place is within the entries, and the kernel does not read it before the tail has moved beyond it:
-        // there are never more buffers than places. The tail lies in the first entry's unused bytes.
+        // SAFETY: the place is within the entries. The kernel does not read it before the tail has moved beyond it,
+        // because there are never more buffers than places. The tail lies in the first entry's unused bytes.
         unsafe {
             let entry = &mut *self.entries.add(usize::from(tail % BUFFERS_MAX)).as_ptr();
             entry.set_addr(self.bytes.add(usize::from(id) * BUFFER_BYTES).as_ptr() as u64);
@@ -419,7 +421,7 @@ impl Pool {
         }
     }
 
-    /// What the kernel has put into a buffer.
+    /// The bytes that the kernel has put into a buffer.
     ///
     /// # Safety
     /// The kernel has given up this buffer with `length` bytes in it, and this is called once each time that it does.
@@ -441,8 +443,8 @@ impl Deref for Received<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: within the mapping, which starts as zeroes and is never unmapped; nobody else has this buffer before it
-        // is given back.
+        // SAFETY: within the mapping, which starts as zeroes and is never unmapped. No other code has this buffer
+        // before it is given back.
         unsafe {
             let start = self.pool.bytes.add(usize::from(self.id) * BUFFER_BYTES);
             std::slice::from_raw_parts(start.as_ptr(), self.length)

@@ -23,7 +23,7 @@ fn ring() -> Ring {
     Ring::new(Bell::new().expect("a file can be opened"), DEPTH).expect("this kernel can do it")
 }
 
-/// What became of bytes that were sent at once.
+/// Sends bytes at once, and gives how many of them were sent.
 fn send(ring: &Ring, seen: &mut Seen, place: SocketSlot, bytes: &[u8]) -> usize {
     ring.exchange(&[Outgoing { place, bytes, last: false }], None);
     seen.sent = 0;
@@ -45,7 +45,7 @@ fn conn(slot: u32) -> ConnId {
     ConnId { slot, generation: 1 }
 }
 
-/// What has come of each connection; bytes as they came, the rest as words.
+/// The events of each connection; bytes as they came, the rest as words.
 #[derive(Default)]
 struct Seen {
     bytes: BTreeMap<u32, Vec<u8>>,

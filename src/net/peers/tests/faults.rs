@@ -63,7 +63,8 @@ fn a_peer_that_reads_nothing_costs_a_bounded_queue() {
     }
     let stats = &server.connections.stats()[0];
     assert!(dropped > 500 && stats.dropped == dropped, "{dropped} of 1000 were dropped");
-    // What may be lost left the connection alone; what may not ends it. The kernel may have taken a little more meanwhile.
+    // Messages that may be lost left the connection alone; a message that may not be lost ends it. The kernel may have
+    // taken a little more meanwhile.
     let report = || Bytes::from(vec![0; 64 << 10]);
     let sent = (0..1000).map(|_| server.connections.send_on(NodeId(2), stream, Kind::SessionReport, report()));
     assert_eq!(sent.into_iter().find(|sent| sent.is_err()), Some(Err(NotSent::Broken)));
@@ -187,7 +188,7 @@ fn of_generation(id: u64, own: Generation, listener: TcpListener, peers: Vec<Pee
     });
     let server = Server::start(id, id * 11, listener, peers, |settings| {
         settings.generations = Arc::new(generations);
-        // Who proves nothing is not believed.
+        // A server without a proof is not believed.
         settings.secrets = Some(Arc::new(corral_peer::Secrets::of_text(&[b'x'; 32]).expect("it is long enough")));
     });
     (server, told)
@@ -197,7 +198,7 @@ fn of_generation(id: u64, own: Generation, listener: TcpListener, peers: Vec<Pee
 fn servers_of_two_generations_do_not_speak_and_the_older_one_is_told() {
     let (first, second) = (listener(), listener());
     let (at_first, at_second) = (address(1, port(&first)), address(2, port(&second)));
-    // Nobody can dial the other: each learns it in one way alone.
+    // Only the dialler reaches the other: each learns it in one way alone.
     let (accepting, at_accepting) = of_generation(1, Generation::FIRST, first, vec![address(2, 1)]);
     let (dialler, at_dialler) = of_generation(2, Generation(9), second, vec![at_first]);
     until("the listener is told", || at_accepting.load(Ordering::Relaxed) > 0);
@@ -359,7 +360,7 @@ fn a_trail_is_short_and_without_doubles() {
 #[test]
 fn nothing_leaves_the_host_unencrypted_unless_that_is_wanted() {
     let quiet = |settings: &mut Settings| settings.plaintext = false;
-    // Whatever it is called.
+    // Under any host name.
     let resolve = |_: &str, port: u16| Ok(vec![SocketAddr::from(([192, 0, 2, 7], port))]);
     let elsewhere = vec![PeerAddress { id: NodeId(2), host: "two.localhost".to_owned(), port: 1234 }];
     let server = Server::start(1, 11, listener(), elsewhere, |settings| {
@@ -408,7 +409,7 @@ fn peers_come_and_go_while_it_runs() {
     let here = address(2, port(&fake.listener));
     let (_out, _inward) = (fake.welcome(), knock(server.port, |_| ()));
     assert_eq!(server.both_up(), 22);
-    // Nothing changes for one that stays.
+    // Nothing changes for a peer that stays.
     server.connections.configure(vec![here.clone(), address(1, 9)]).expect("threads can be started");
     server.send(2, Kind::Raft, b"still").expect("it is connected");
     until("it is written", || server.connections.stats()[0].messages_out == 1);

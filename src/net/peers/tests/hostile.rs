@@ -1,4 +1,5 @@
-//! What a stranger that reaches the port can do: noise at every place of a stream, silence, many connections, other protocols.
+//! The possible actions of a stranger that reaches the port: noise at every place of a stream, silence, many
+//! connections, other protocols.
 
 use super::*;
 use corral_peer::{FrameError, Header};
@@ -18,7 +19,7 @@ fn stream() -> (Vec<u8>, usize) {
 }
 
 fn server() -> Server {
-    // Nobody is at the address of the peer: it only comes in.
+    // No server is at the address of the peer: it only comes in.
     Server::start(1, 11, listener(), vec![address(2, 1)], |_| ())
 }
 

@@ -34,7 +34,7 @@ fn a_host_that_vanishes_is_noticed_busy_or_idle() {
 fn inside() {
     assert!(run("ip link set lo up"));
     let (first, second) = pair(|_| ());
-    // Nothing leaves any more, and nobody is told.
+    // Nothing leaves any more, and neither side receives a report.
     assert!(run("ip link set lo down"));
     // The first has something to say, the second has not.
     first.send(2, Kind::Raft, &[1; 1000]).expect("there is room");

@@ -1,4 +1,4 @@
-//! Tests of the connections over real loopback sockets: what both ends do, and what anybody else can do to one.
+//! Tests of the connections over real loopback sockets: the actions of both ends, and those of a stranger.
 //!
 //! A `Server` is one end with the events it told; a `Fake` speaks bytes by hand.
 

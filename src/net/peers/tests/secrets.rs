@@ -1,4 +1,4 @@
-//! Servers that share a secret, and what anybody without it gets: a challenge, and nothing else.
+//! Servers that share a secret, and the result for a server without it: a challenge, and nothing else.
 
 use super::*;
 use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES};
@@ -22,7 +22,7 @@ fn handshake() -> [u8; HANDSHAKE_BYTES] {
     super::handshake().encode()
 }
 
-/// A server 1 with that secret, which nobody answers.
+/// A server 1 with that secret, which no server answers.
 fn server() -> Server {
     Server::start(1, 11, listener(), vec![address(2, 1)], |settings| settings.secrets = secrets(b"a"))
 }
@@ -81,7 +81,7 @@ fn another_secret_or_none_is_refused_and_both_logs_say_why() {
         let second = Server::start(2, 22, second, peers, |settings| settings.secrets = others);
         logged(&["the peer is not reached", &at_second, at_one]);
         logged(&["the peer is not reached", &at_first, at_other]);
-        // Who has no secret lets anybody in, and hears nothing.
+        // A server without a secret accepts any server, and receives nothing.
         assert!(first.events.is_empty());
         assert!(!second.events.try_iter().any(|event| matches!(event, ConnectionEvent::Frames { .. })));
     };
@@ -102,7 +102,7 @@ fn nothing_but_a_challenge_is_told_without_the_secret() {
     let (mut held, key) = proven(server.port);
     let (stream, incarnation) = server.up(Direction::In);
     assert_eq!(incarnation, 22);
-    // Handshakes of any kind, also the very one that was welcomed: what comes back does not depend on them.
+    // Handshakes of any kind, also a copy of the welcomed one: the answer does not depend on them.
     let changes: [&dyn Fn(&mut Handshake); 5] = [
         &|_| (),
         &|handshake| handshake.cluster = ClusterName::new("blue").expect("a name"),
@@ -123,7 +123,7 @@ fn nothing_but_a_challenge_is_told_without_the_secret() {
         let answer = Answer::decode(answer.try_into().expect("an answer and nothing else")).expect("an answer");
         assert_eq!(answer, Answer { verdict: Admission::NotProven, id: 0, generation: Generation::NONE });
     }
-    // Frames in the place of a proof reach nobody.
+    // Frames in the place of a proof are never delivered.
     let (mut socket, _) = challenged(server.port);
     for sequence in 0..4 {
         socket.write_all(&Header::encode(Kind::Raft, sequence, &[0; 64])).expect("it listens");
@@ -144,7 +144,7 @@ fn nothing_but_a_challenge_is_told_without_the_secret() {
     key.seal(Kind::Raft, 0, b"still here", &mut header);
     held.write_all(&header).expect("it stands");
     assert_eq!(server.frames(1)[0].1, "still here");
-    // Bytes that somebody puts into it end it.
+    // Injected bytes end it.
     held.write_all(&header).expect("it stands");
     assert_eq!(server.down(Direction::In), Reason::Bad(FrameError::Sequence { expected: 1, found: 0 }));
     assert!(stream > 0);
@@ -207,7 +207,7 @@ fn without_a_secret_rejections_tell_nothing_that_opens_a_connection() {
     check(&|handshake| handshake.from = 9, Admission::NotConfigured);
     check(&|handshake| handshake.to = 3, Admission::WrongServer);
     check(&|handshake| handshake.cluster = blue.clone(), Admission::WrongCluster);
-    // Who knows the incarnation, which the log entries hold, still lacks the token.
+    // A host that knows the incarnation, which the log entries hold, still lacks the token.
     check(&|handshake| handshake.token = [0; 7], Admission::Duplicate);
     check(&|handshake| handshake.incarnation = 11, Admission::Duplicate);
     assert!(server.events.is_empty());

@@ -1,4 +1,4 @@
-//! Mutual TLS: whom it lets in, whom it does not, and what the logs of both sides say.
+//! Mutual TLS: admitted servers, refused servers, and the logs of both sides.
 
 use super::*;
 use crate::net::peers::tls::{Files, Tls};
@@ -61,7 +61,7 @@ fn loaded(cert: &str, key: &str, ca: &str) -> Result<Tls, String> {
         .map_err(|sentence| sentence.replace(&format!("{}/", dir.path().display()), ""))
 }
 
-/// Servers 1 and 2, each with what it has of TLS; they need not find together.
+/// Servers 1 and 2, each with its own part of TLS; they need not connect.
 fn with(first_tls: Option<Tls>, second_tls: Option<Tls>) -> (Server, Server) {
     let (first, second) = (listener(), listener());
     let peers = vec![address(1, port(&first)), address(2, port(&second))];
@@ -70,12 +70,12 @@ fn with(first_tls: Option<Tls>, second_tls: Option<Tls>) -> (Server, Server) {
     (first, second)
 }
 
-/// What the first logs of its dials, then of those who dial it.
+/// Checks the log of the first about its dials, then about the servers that dial it.
 #[track_caller]
 fn check_refused((first, second): (Server, Server), out: &str, inward: &str) {
     logged(&["is not reached", &format!("127.0.0.1:{}", second.port), out]);
     until("the second is refused", || second.connections.stats()[0].dials_failed > 0);
-    // The address of who dialled is any; the words are those of this case.
+    // The address of the dialling server is any; the words are those of this case.
     logged(&["to the port for servers is refused", inward]);
     assert!(first.events.is_empty() && second.events.is_empty());
 }
@@ -287,7 +287,7 @@ fn the_documented_commands_make_certificates_that_work() {
     };
     let (first, second) = with(Some(tls("server-1")), Some(tls("server-2")));
     assert_eq!(first.both_up(), 22);
-    // The third one is not whom it should be.
+    // The third one has another identity than it should.
     let pair = with(Some(tls("server-1")), Some(tls("server-3")));
     check_refused(pair, "its certificate is neither for", "its certificate is neither for");
     assert!(second.connections.stop());

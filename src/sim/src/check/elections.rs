@@ -1,7 +1,7 @@
 //! Elections: each server gives one vote a term, also over its restarts, and a term has one leader at most (Raft, section
 //! 5.2).
 //!
-//! Votes are those that were said: what a server decides and forgets in a crash before anybody hears of it does not count.
+//! Only votes that were sent count. A decision that a server loses in a crash before it sends anything does not.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use corral_consensus::{HardState, Membership, NodeId};
 use super::Checkers;
 use crate::violation::{Checked, require};
 
-/// Who voted for whom, and who led, by term. Servers by their place.
+/// Votes and leaders by term. Servers by their place.
 #[derive(Debug, Default)]
 pub(super) struct Elections {
     votes: BTreeMap<(u64, usize), usize>,
     leaders: BTreeMap<u64, usize>,
-    /// Servers whose disks were emptied, with the last term they had voted in by then.
+    /// Servers with emptied disks, and the last term that each had voted in by then.
     emptied: BTreeMap<usize, u64>,
 }
 
@@ -50,8 +50,8 @@ impl Checkers {
         self.elections.emptied.insert(server, last);
     }
 
-    /// It votes again with everything that was committed, which is nothing for a founder: whom it voted for before cannot win by
-    /// that any more.
+    /// It votes again with everything that was committed, which is nothing for a founder. A candidate that it voted for
+    /// before cannot win by that vote any more.
     pub(crate) fn healed(&mut self, server: usize) {
         let upto = self.elections.emptied.get(&server).copied().unwrap_or(0);
         self.elections.votes.retain(|(term, voter), _| *voter != server || *term > upto);

@@ -1,9 +1,9 @@
-//! Members: an entry is committed only when a majority of those who have a vote hold it, of both sides in the middle of
-//! a change; a leader has the votes of such a majority; and a membership change is answered when the
-//! ensemble has gone over to the new list, not before (Raft, section 6; decision 16).
+//! Members: an entry is committed only when a majority of the voters hold it, in the middle of a change a majority of
+//! both sides. A leader has the votes of such a majority. A membership change is answered when the ensemble has gone
+//! over to the new list, not before (Raft, section 6; decision 16).
 //!
-//! Who has a vote at an index follows from the entries before it, with a small model of its own. What servers hold is
-//! what they said of it: an acknowledgement or a vote that was not sent cannot count.
+//! The voters at an index follow from the entries before it, with a small model of its own. A server holds the entries
+//! that it acknowledged: an acknowledgement or a vote that was not sent cannot count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::request::Body;
 use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
 
-/// Who has a vote, in the middle of a change on both sides.
+/// The voters, in the middle of a change those of both sides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Voters {
     now: BTreeSet<u64>,
@@ -72,7 +72,7 @@ pub(super) struct Members {
     had: BTreeSet<Voters>,
     /// Index of the last entry that was found committed.
     upto: u64,
-    /// What entries with this index and term would change.
+    /// The changes that entries with this index and term would make.
     changes: BTreeMap<(u64, u64), ConfChange>,
     /// How far the servers said, in that term, that they hold its leader's log.
     held: BTreeMap<u64, BTreeMap<u64, u64>>,
@@ -81,7 +81,7 @@ pub(super) struct Members {
     open: Vec<Open>,
     /// There was a change of the list in this term.
     changed: bool,
-    /// What the ensemble is going over to, and the entry that began it.
+    /// The new list during a change, and the entry that began it.
     begun: Option<(LinkId, Seats, u64)>,
 }
 
@@ -112,8 +112,8 @@ impl Checkers {
         Ok(())
     }
 
-    /// A server has won an election by this membership, with the log committed up to `commit`. It must be one that was in force
-    /// once: other servers have no vote, also if they had one before.
+    /// A server has won an election by this membership, with the log committed up to `commit`. It must be a membership
+    /// that was in force once: other servers have no vote, also if they had one before.
     pub(crate) fn counted(&self, server: usize, known: &Membership, commit: u64) -> Checked {
         let voters = Voters::of(known);
         // No server may have applied the last changes yet: shards lag, or states are corrupt.
@@ -158,7 +158,7 @@ impl Checkers {
         let members = &mut self.members;
         require(term >= members.term, "members", || format!("entry {index} of term {term} after {}", members.term))?;
         if term > members.term {
-            // What was not begun ended with its leader, and is never answered.
+            // A change that was not begun ended with its leader, and is never answered.
             members.term = term;
             let begun = members.begun.as_ref().map(|(link, ..)| *link);
             members.open.retain(|open| Some(open.link) == begun);
@@ -175,7 +175,7 @@ impl Checkers {
 
     // ----- the membership -----
 
-    /// Whether nobody has a change of the list in hand, as far as the log says.
+    /// Whether no change of the list is requested or begun, as far as the log shows.
     pub(crate) fn list_rests(&self) -> bool {
         self.members.open.is_empty() && self.members.begun.is_none()
     }
@@ -226,7 +226,7 @@ impl Checkers {
         Ok(())
     }
 
-    /// The ensemble has gone over: it is not joint any more, and enough of those who ought to vote do.
+    /// The ensemble has gone over: it is not joint any more, and enough of the new list's voters have a vote.
     pub(super) fn list_ends(&mut self, at: &EntryPosition) -> Checked {
         let begun = self.members.begun.take();
         let (link, next, since) = begun.ok_or_else(|| Violation::of("members", "a change ends that was not begun"))?;

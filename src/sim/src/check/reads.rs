@@ -1,9 +1,9 @@
 //! Reads: sequentially consistent for each session, and exact: the body is the state at the header's zxid
 //! (protocol chapters 4 and 12). That the header is exact is a promise of this server alone.
 //!
-//! A session's own earlier writes are visible because header zxids never go back; its later ones are not, because a
-//! write's zxid lies above that of every reply before it (`writes`). A read shows everything that anybody had an answer
-//! for when it was sent: one server is one truth, whatever the number of its shards.
+//! A session's own earlier writes are visible because header zxids never go back. Its later writes are not, because a
+//! write's zxid lies above that of every reply before it (`writes`). A read shows everything that was acknowledged to
+//! any client when the read was sent. One server is one truth, whatever the number of its shards.
 
 use corral_core::limits::WALK_PIECE;
 
@@ -19,7 +19,7 @@ impl Checkers {
             format!("{:?} at {zxid:#x}, but {:#x} was seen before it was sent", sent.request, sent.acked_before)
         })?;
         if matches!(sent.request, Request::CheckWatches { .. } | Request::RemoveWatches { .. }) {
-            // What is watched at this zxid is known once the events before it are counted: see `watches`.
+            // The watches at this zxid are known once the events before it are counted: see `watches`.
             return Ok(());
         }
         let Facts { identities, session, .. } = &self.facts[link.0];

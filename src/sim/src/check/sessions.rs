@@ -1,8 +1,8 @@
-//! Sessions: none expires before its timeout after the last byte that the server could have read; ended ones leave no
-//! ephemeral; ephemerals exist only with living sessions (protocol chapters 9 and 15).
+//! Sessions: none expires before its timeout after the last byte that the server could have read. Ended ones leave no
+//! ephemeral, and ephemerals exist only with living sessions (protocol chapters 9 and 15).
 //!
-//! A sign of life is a byte that arrives at the socket of the connection that owns the session, while the server is
-//! willing to read it. A session may be ended only if it once was silent for its whole timeout.
+//! A sign of life is a byte that arrives at the socket of the session's connection, while the server is willing to read
+//! it. A session may be ended only if it once was silent for its whole timeout.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +52,8 @@ impl Lives {
         complaint.map_or(Ok(()), |complaint| Err(Violation::of("sessions", complaint)))
     }
 
-    /// A new leader gives every session a full timeout. One that slept may lead for a moment when another has long done
-    /// so.
+    /// A new leader gives every session a full timeout. A leader that was frozen may lead for a moment when another has
+    /// long done so.
     pub(super) fn led_by(&mut self, term: u64, now: Millis, model: &Model) {
         if term > self.term {
             self.term = term;
@@ -82,9 +82,9 @@ impl Checkers {
         }
     }
 
-    /// The server, which has applied the log up to that index, decides to end a session. What the leader of an ensemble
-    /// decides counts once it is committed. The other servers may have committed an attach that a leader with a slow
-    /// disk has not applied: it does not know of that life, and until then nobody can tell the client that it has
+    /// The server, which has applied the log up to that index, decides to end a session. A decision of an ensemble's
+    /// leader counts once it is committed. The other servers may have committed an attach that a leader with a slow
+    /// disk has not applied. It does not know of that life, and until then no server can tell the client that it has
     /// begun.
     pub(crate) fn expired(&mut self, session: i64, now: Millis, applied: u64) -> Checked {
         let Some(life) = self.lives.known.get(&session).copied().filter(|life| life.since <= applied) else {
@@ -133,8 +133,8 @@ impl Checkers {
         self.model.sessions.get(&session).is_some_and(|known| known.password == *password)
     }
 
-    /// Living sessions that somebody wants to attach to, and nobody with the right password. One that has ended here
-    /// may live on for a while in the state of the server that is asked.
+    /// Living sessions that these commands want to attach to, none of them with the right password. A session that has
+    /// ended here may live on for a while in the state of the server that is asked.
     pub(crate) fn unproven(&self, proposals: &Proposals) -> Vec<SessionId> {
         let attaches = |right: bool| {
             proposals.commands.iter().filter_map(move |command| match &command.kind {
@@ -148,7 +148,7 @@ impl Checkers {
         attaches(false).filter(lives).filter(|session| attaches(true).all(|proven| proven != *session)).collect()
     }
 
-    /// The deadlines of sessions that nobody proved to own are what they were.
+    /// Attaches without the right password leave the deadlines of those sessions unchanged.
     pub(crate) fn heard_nobody(before: &[Deadline], after: &[Deadline]) -> Checked {
         require(before == after, "sessions", || format!("{before:?} become {after:?} by attaches without passwords"))
     }

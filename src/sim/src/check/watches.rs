@@ -1,8 +1,9 @@
-//! Watches: one-shot exactly once, persistent ones always; the event comes before any reply that shows the change; none is lost while the
-//! connection lives; in the order of zxids; setWatches tells what was missed (protocol chapters 4.3 and 14).
+//! Watches (protocol chapters 4.3 and 14): one-shot exactly once, persistent ones always, in the order of zxids.
+//! The event comes before any reply that shows the change, and none is lost while the connection lives. setWatches
+//! tells the missed events.
 //!
-//! From the model's steps follows the one legal stream of events for what a connection watches. Each reply and each
-//! event moves the connection on to its zxid: what became due on the way must have come.
+//! The model's steps give the one legal stream of events for the watches of a connection. Each reply and each event
+//! moves the connection on to its zxid: what became due on the way must have come.
 
 use std::collections::VecDeque;
 
@@ -115,7 +116,7 @@ impl Checkers {
             set.persistent.extend(persistent.iter().cloned());
             set.recursive.extend(recursive.iter().cloned());
             let missed = missed(&self.model, request, zxid.cast_unsigned());
-            // What one kind of watch was told leaves another on the same path alone.
+            // An event for one kind of watch leaves another kind on the same path alone.
             let stays =
                 |kinds: [i32; 2], path: &str| !missed.iter().any(|(kind, at)| at == path && kinds.contains(kind));
             set.data.extend(data.iter().filter(|path| stays([DELETED, DATA_CHANGED], path)).cloned());
@@ -125,7 +126,7 @@ impl Checkers {
     }
 }
 
-/// What setWatches must tell at once (protocol chapter 14.4).
+/// The events that setWatches must tell at once (protocol chapter 14.4).
 fn missed(model: &Model, request: &Request, zxid: u64) -> Vec<(i32, String)> {
     let Request::SetWatches { seen, data, exist, child, .. } = request else { return Vec::new() };
     let seen = seen.cast_unsigned();

@@ -1,7 +1,7 @@
 //! Writes: linearizable and durable. Replayed in log order on the model they give every client exactly the code, path
-//! and Stat it was told; what was acknowledged is in the log after every crash; what was not is there once or never; a
-//! multi as a whole or not at all; sequence numbers never repeat (protocol chapters 9 to 13). The order is in the
-//! zxids, so the check is linear.
+//! and Stat of its reply. An acknowledged write is in the log after every crash, another write is there once or never.
+//! A multi is there as a whole or not at all, and sequence numbers never repeat (protocol chapters 9 to 13). The order
+//! is in the zxids, so the check is linear.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const TOO_COSTLY: CommandKind = CommandKind::Refused(ErrorCode::ThrottledOp);
 /// The log as it was committed, entry by entry: the same on every server, as far as each has come.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Of each entry from index 1 on. What the founders begin behind takes the place of the first.
+    /// Of each entry from index 1 on. The start of the founders takes the place of the first.
     pub(super) entries: Vec<(u64, Option<u64>)>,
     /// The last sequence number below each parent, by path and czxid.
     pub(super) sequences: BTreeMap<(String, u64), i32>,
@@ -152,7 +152,7 @@ impl Checkers {
     pub(crate) fn reaped(&self, path: &str, mzxid: u64, wall: WallMillis) -> Checked {
         let right = |node: &Node| node.mzxid != mzxid || Model::is_outlived(node, wall.0);
         let node = self.model.node(path);
-        // One that is gone or changed since it was chosen is left alone when the command is evaluated.
+        // A node that is gone or changed since it was chosen is left alone when the command is evaluated.
         require(node.is_none_or(|node| right(node) || node.children > 0), "reaping", || {
             format!("{path} is deleted at {wall:?}: {node:?}")
         })
@@ -287,13 +287,13 @@ fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
     }
 }
 
-/// Whether the leader of a world with small log segments may put a command that is refused in the place of this one: its ACL has more
-/// entries than any may have, so it would be refused anyway.
+/// Whether the leader of a world with small log segments may put a refused command in the place of this one. Its ACL
+/// has more entries than any may have, so it would be refused anyway.
 fn may_fit_no_entry(write: &Write) -> bool {
     matches!(write, Write::Create { acl, .. } | Write::SetAcl { acl, .. } if acl.len() > ENTRIES_MAX)
 }
 
-/// What the log has to say of a write.
+/// A write as it must stand in the log.
 fn logged(write: &Write) -> WriteOp {
     let text = |path: &str| Text::from(path);
     let data = |data: &Option<Vec<u8>>| data.as_deref().map(Data::from);

@@ -1,4 +1,4 @@
-//! What the drivers of shards in memory share: configurations of the actors, and frames as clients send them.
+//! Shared code of the drivers of shards in memory: configurations of the actors, and frames as clients send them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -52,7 +52,7 @@ pub(super) fn wall(now: Millis) -> WallMillis {
     WallMillis(1_700_000_000_000 + now.0.cast_signed())
 }
 
-/// The address of the client of a connection, and what its session's password is made of.
+/// The address of the client of a connection, and the entropy of its session's password.
 pub(super) fn client(accepted: u64) -> (SocketAddr, [u8; 16]) {
     let [.., low] = accepted.to_be_bytes();
     let mut entropy = [0x5a; 16];

@@ -7,7 +7,7 @@ use super::{Tally, records};
 use crate::rng::Stream;
 use crate::violation::Violation;
 
-/// An addWatch whose mode is an index into a table, unchecked.
+/// An addWatch with a mode that is an unchecked index into a table.
 pub(super) fn unchecked_index(input: &[u8]) -> Result<Tally, Violation> {
     const MODES: [u64; 2] = [1, 2];
     let Ok(request) = AddWatchRequest::decode(&mut Reader::new(input)) else { return Ok(Tally::default()) };

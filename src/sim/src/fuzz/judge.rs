@@ -1,4 +1,4 @@
-//! What a client may expect: which answers it is owed, in which order, and what a well-formed one looks like.
+//! The expectations of a client: the answers that it is owed, their order, and the form of each.
 //!
 //! Reads the bytes of one connection in both directions with a framing of its own. Knows no server. Where a request
 //! makes its own answers ambiguous (an xid reserved for something else) only their form is judged from then on.
@@ -156,7 +156,8 @@ impl Judge {
         whole(records::response_step(op), body, op.name())
     }
 
-    /// What is still owed to this connection, which the server has left open, when the server has nothing to do.
+    /// Checks that nothing is owed to this connection, which the server has left open, when the server has nothing to
+    /// do.
     pub(super) fn is_served(&self) -> Checked {
         require(self.received.is_empty(), "framing", || format!("half a frame: {:x?}", self.received))?;
         if self.lost || self.ambiguous {

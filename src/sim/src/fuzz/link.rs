@@ -1,8 +1,8 @@
-//! Targets: what a server of an ensemble receives from whoever dials it.
+//! Targets: the messages that a server of an ensemble receives from any host that dials it.
 //!
 //! A handshake or an answer that decodes is its own snapshot, and so is each message of a proof. Frames with a tag are
-//! the same in pieces of any size, and hold no more memory than arrived. One that was not sent under the key is never
-//! handed on. Frames without a tag are the subject of the property tests of `corral-peer`.
+//! the same in pieces of any size, and hold no more memory than arrived. A frame that was not sent under the key is
+//! never handed on. Frames without a tag are the subject of the property tests of `corral-peer`.
 
 use std::fmt::Debug;
 
@@ -64,7 +64,7 @@ fn decoded<const N: usize, T: Debug>(
     Ok(found)
 }
 
-/// What was said where nothing of it comes from the input but the nonce.
+/// A transcript with nothing from the input but the nonce.
 fn said(input: &[u8]) -> Transcript {
     let mut nonce = [0; NONCE_BYTES];
     nonce.iter_mut().zip(input).for_each(|(nonce, byte)| *nonce = *byte);
@@ -76,8 +76,8 @@ fn key_of(byte: u8) -> FrameKey {
     secret.frame_key(&said(&[]), &[0; ANSWER_BYTES])
 }
 
-/// The bytes as frames with tags: the first says in what pieces they come, the second how many good ones are before
-/// them.
+/// The bytes as frames with tags. The first byte sets the size of the pieces, the second how many good frames are
+/// before them.
 pub(super) fn keyed(input: &[u8]) -> Result<Tally, Violation> {
     let [first, count, bytes @ ..] = input else { return Ok(Tally::default()) };
     let (piece, good) = (usize::from(*first) + 1, u64::from(*count % 4));

@@ -12,14 +12,14 @@ use mimalloc::MiMalloc;
 pub struct Counting;
 
 thread_local! {
-    /// Signed, because memory may be freed by another thread than the one that asked for it.
+    /// Signed, because another thread than the allocating one may free memory.
     static HELD: Cell<i64> = const { Cell::new(0) };
     static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
 fn note(more: usize, less: usize) {
     let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-    // A thread that is ending has no counters any more, and nobody asks for them.
+    // A thread that is ending has no counters any more, and no reader of them.
     let _ = HELD.try_with(|held| {
         let now = held.get().wrapping_add(signed(more)).wrapping_sub(signed(less));
         held.set(now);

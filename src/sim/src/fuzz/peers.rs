@@ -1,5 +1,5 @@
-//! Target: what a server is sent by another, beside Raft: read, written as the same bytes, and what would be ordered
-//! applied.
+//! Target: the messages that a server receives from another, beside Raft. They are read, written as the same bytes, and
+//! their commands are applied.
 //!
 //! A peer's commands never passed a shard of this server, so that the state machine must take whatever can be decoded.
 

@@ -1,5 +1,5 @@
-//! The records of the protocol by the names of the operation table: how to check the bytes of a reply, and how to make
-//! those of a request.
+//! The records of the protocol by the names of the operation table: checks of the bytes of a reply, and bytes for a
+//! request.
 //!
 //! Knows layouts only. Making is deliberately half wrong: every length, count and number is now and then a lie.
 
@@ -131,7 +131,7 @@ fn multi_body(stream: &mut Stream, out: &mut Vec<u8>, ops: &[OpCode]) {
     }
 }
 
-/// Appends a number: mostly one that means something here, seldom one from the edge of the type.
+/// Appends a number: mostly a meaningful one, seldom one from the edge of the type.
 fn word(stream: &mut Stream, out: &mut Vec<u8>, usual: &[i32]) {
     let edge = stream.per_mille(12);
     let value = stream.pick(if edge { &[i32::MIN, i32::MAX, -2, 1 << 24, 0x7fff] } else { usual });
@@ -169,7 +169,7 @@ fn credentials(stream: &mut Stream, out: &mut Vec<u8>) {
     string(stream, out, |_| who.into());
 }
 
-/// A path of a small tree, at times one that is none.
+/// A path of a small tree, at times an invalid one.
 pub(super) fn some_path(stream: &mut Stream) -> Vec<u8> {
     const QUOTA: [&str; 4] = [
         "/zookeeper/quota/a",

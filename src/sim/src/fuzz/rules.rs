@@ -36,7 +36,8 @@ pub(super) fn path(input: &[u8]) -> Result<Tally, Violation> {
     Ok(judged(good))
 }
 
-/// Lines: who asks, one identity a line as `scheme:id`; an empty line; what is asked for, `permissions scheme:id` each.
+/// Lines: the client's identities, one a line as `scheme:id`; an empty line; the requested entries, `permissions
+/// scheme:id` each.
 pub(super) fn acl(input: &[u8]) -> Result<Tally, Violation> {
     let text = String::from_utf8_lossy(input);
     let mut lines = text.split('\n');
@@ -60,7 +61,7 @@ pub(super) fn acl(input: &[u8]) -> Result<Tally, Violation> {
     if let Ok(Acl::List(list)) = &fixed {
         let bounded = !list.is_empty() && list.len() <= acl::ENTRIES_MAX;
         require(bounded, "acl", || format!("{} entries come out of {}", list.len(), entries.len()))?;
-        // What was fixed up holds no more wishes, so to fix it up again changes at most the number of doubles.
+        // A fixed-up list holds no more wishes, so to fix it up again changes at most the number of doubles.
         let again = fix_up(&AclSpec::List(list.to_vec()), &[], SCHEMES, true);
         let same = matches!(&again, Ok(Acl::List(again)) if again.len() <= list.len());
         // These are taken over from an identity as they are.

@@ -68,7 +68,7 @@ pub fn campaign(target: &Target, corpus: &[Vec<u8>], inputs: u64, seed: u64) -> 
     let mut stream = Stream::new(seed, target.name);
     let mut kept: Vec<Vec<u8>> = corpus.to_vec();
     let mut summary = Summary::default();
-    // What is made once for all inputs is not any input's.
+    // Values that are made once for all inputs are not any input's.
     let _ = attempt(target, &[]);
     let mut known = corpus.iter().cloned();
     for _ in 0..inputs {
@@ -189,7 +189,7 @@ fn shrink(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
                 at += piece.div_ceil(2);
             }
         }
-        // What became shorter may have made larger pieces dispensable.
+        // A shorter input may have made larger pieces dispensable.
         piece = if input.len() < before && piece == 1 { input.len() / 2 } else { piece / 2 };
     }
     panic::set_hook(quiet);

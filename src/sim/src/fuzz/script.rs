@@ -1,8 +1,8 @@
 //! A script for the whole server in memory, as bytes: any bytes are one, read to their end.
 //!
-//! The first byte sets the server up, see [`Setup`]. Then steps: a byte whose low nibble names the step and whose high
-//! bits name the connection, followed by the step's operands. `server` carries them out. A frame of a step gets its length
-//! word there, so that a change inside of it leaves the rest in step; raw bytes have wrong ones.
+//! The first byte sets the server up, see [`Setup`]. Then steps: a byte that names the step with its low nibble and the
+//! connection with its high bits, followed by the step's operands. `server` carries them out. A frame of a step gets
+//! its length word there, so that a change inside of it leaves the rest in step. Raw bytes have wrong ones.
 
 use corral_wire::OpCode;
 
@@ -21,7 +21,7 @@ pub(super) struct Setup {
     pub(super) skip_acl: bool,
     pub(super) extended_types: bool,
     pub(super) keeper_extensions: bool,
-    /// What is off by default: enforced quotas, more kinds of ACLs, reconfig.
+    /// The features that are off by default: enforced quotas, more kinds of ACLs, reconfig.
     pub(super) all_features: bool,
 }
 

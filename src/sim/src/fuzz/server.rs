@@ -1,8 +1,8 @@
 //! Target: a whole server in memory - shards and sequencer, the real ones - under a script of bytes, from four
 //! connections.
 //!
-//! Drives the actors as the server's executors do, without log, network or time. Checks every answer (`judge`), that
-//! nobody is forgotten, that all views end equal, that output stays within its limit and that a server that stops gets
+//! Drives the actors as the server's executors do, without log, network or time. Checks every answer (`judge`), that no
+//! client is forgotten, and that all views end equal. Output stays within its limit, and a server that stops becomes
 //! empty.
 
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(super) const MEMORY: (usize, usize) = (256, 1 << 20);
 
 const FRAME_BYTES_MAX: usize = 2048;
 const REPLY_BYTES_HARD: usize = 64 << 10;
-/// What the reply to one read of a script's small tree may have, if it is no multiRead: those hold to the hard limit.
+/// The most bytes of a reply to one read of a script's small tree, but for multiRead, which has the hard limit.
 const READ_BYTES_MAX: usize = 3 << 10;
 /// Rounds in which a server must have done what there is to do.
 const ROUNDS_MAX: usize = 20_000;
@@ -219,8 +219,8 @@ impl World {
         self.send(client, &frame);
     }
 
-    /// Bits of `how`: 0..2 which known session, or a new one; 3 a wrong password; 4 without the last byte; 5 the client
-    /// is ahead; 6 long timeout; 7 not at once.
+    /// Bits of `how`: 0..2 the known session, or a new one; 3 a wrong password; 4 without the last byte. Bit 5: the
+    /// client is ahead; 6: long timeout; 7: not at once.
     fn connect(&mut self, client: usize, how: u8) -> Checked {
         self.conn(client);
         let known = usize::from(how & 7).checked_sub(1).and_then(|at| self.sessions.get(at).copied());

@@ -1,6 +1,6 @@
 //! Target: what a client sends to change the membership, and the text of that list.
 //!
-//! Whatever list comes of it is written and read as the same, is legal, and keeps its bounds.
+//! The resulting list is written and read as the same, is legal, and keeps its bounds.
 
 use corral_core::limits::ENSEMBLE_SERVERS_MAX;
 use corral_core::servers::{Reconfig, Servers};

@@ -1,4 +1,4 @@
-//! Who may do what (protocol chapter 17), for the few schemes that simulated clients use.
+//! Permissions of clients (protocol chapter 17), for the few schemes that simulated clients use.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ pub(crate) const CREATE: i32 = 4;
 pub(crate) const DELETE: i32 = 8;
 pub(crate) const ADMIN: i32 = 16;
 
-/// Credentials of the one who may do everything, and what they prove.
+/// Credentials of the superuser, and the identity that they prove.
 pub(crate) const SUPER: &str = "super:sesame";
 pub(crate) const SUPER_ID: &str = "super:vj2Twc2lQjSrH72zpcKdVtrT1Pc=";
 
@@ -99,7 +99,7 @@ pub(super) fn fixed_up(sent: &[AclItem], identities: &[Identity]) -> Option<Vec<
     (fits && !fixed.is_empty()).then_some(fixed)
 }
 
-/// What getACL shows to somebody without the ADMIN permission (protocol chapter 12.1).
+/// An entry of getACL as a client without the ADMIN permission sees it (protocol chapter 12.1).
 pub(crate) fn redacted(entry: &AclItem) -> AclItem {
     match entry.id.split_once(':') {
         Some((user, _)) if entry.scheme == "digest" => AclItem::new(entry.perms, "digest", &format!("{user}:x")),

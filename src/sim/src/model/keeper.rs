@@ -1,4 +1,4 @@
-//! ClickHouse Keeper's writes in the model (protocol chapter 38), and the system znodes that nobody may write.
+//! ClickHouse Keeper's writes in the model (protocol chapter 38), and the system znodes that no client may write.
 
 use super::acl::{DELETE, READ, allows};
 use super::rules::{
@@ -38,7 +38,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Where Keeper's system znodes are, nobody writes or checks them.
+    /// No client writes or checks Keeper's system znodes.
     pub(super) fn guard(&self, path: &str) -> Result<(), i32> {
         need(!(self.model.switches.keeper && is_system(path)), BAD_ARGUMENTS)
     }

@@ -1,5 +1,5 @@
-//! The membership in the model: the data of `/zookeeper/config`, and what a client's change makes of it
-//! (protocol chapters 11.6 and 21).
+//! The membership in the model (protocol chapters 11.6 and 21): the data of `/zookeeper/config`, and the effects of a
+//! client's change.
 //!
 //! Whether the ensemble goes over to a new list, and when, is the leader's word; what the list is then is said here.
 

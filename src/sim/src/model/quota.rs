@@ -12,7 +12,7 @@ const QUOTA: &str = "/zookeeper/quota";
 type Values = BTreeMap<String, i64>;
 
 impl Draft<'_> {
-    /// Whether a hard limit refuses so much more, judged by what was committed before this transaction.
+    /// Whether a hard limit refuses so much more, judged by the state before this transaction.
     pub(super) fn is_beyond_quota(&self, path: &str, znodes: i64, bytes: i64) -> bool {
         if !self.model.switches.enforce_quota {
             return false;

@@ -29,7 +29,7 @@ const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/c
 /// No error code: there is no reply, and the connection is closed.
 const MOVED: i32 = i32::MIN;
 
-/// What a client is told of a write that fails.
+/// The reply to a client about a write that fails.
 pub(super) fn refused(err: i32) -> Expected {
     if err == MOVED { Expected::Moved } else { Expected::Reply { err, body: Body::Nothing } }
 }
@@ -159,7 +159,7 @@ impl Draft<'_> {
         self.account(path, -1, -length(node.data.as_deref()));
     }
 
-    /// What is wrong with the mode of a create; checked before all else.
+    /// Checks the mode of a create, before all else.
     fn check_mode(&self, write: &Write) -> Result<(), i32> {
         let extended = self.model.switches.extended_types;
         match write {
@@ -199,7 +199,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Makes a znode with this data, ACL and life. `ensures`: one that is there already will do.
+    /// Makes a znode with this data, ACL and life. `ensures`: an existing znode will do.
     fn create(&mut self, caller: &Caller<'_>, path: &str, flags: i32, new: Node, ensures: bool) -> Result<Made, i32> {
         need(path.contains('/') && !path.contains('\0'), BAD_ARGUMENTS)?;
         let acl = fixed_up(&new.acl, caller.identities).ok_or(INVALID_ACL)?;

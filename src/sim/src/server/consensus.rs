@@ -1,4 +1,4 @@
-//! Drives the engine: what waits in its mailbox, then a turn, and what it asks for. Decides nothing.
+//! Drives the engine: the events of its mailbox, then a turn, then its effects. Decides nothing.
 
 use corral_consensus::{BOOTSTRAP_INDEX, Micros};
 use corral_core::change::Outcome;
@@ -84,7 +84,7 @@ impl World {
         node.server.as_deref_mut().filter(|_| node.life == life)
     }
 
-    /// What is in the mailbox, as it was sent or as a bug makes it.
+    /// Takes an event from the mailbox, as it was sent or as a bug makes it.
     fn receive(&mut self, mut event: Event) -> Checked {
         let unproven = match &event {
             Event::Requests(_, requests) => self.check.unproven(&requests.proposals),

@@ -19,7 +19,7 @@ const NO_SPACE_RETRY: u64 = 200_000;
 /// Power goes at an append that replaces entries so often, in a thousand.
 const CUTS_AT_REPLACEMENT: u64 = 300;
 
-/// A snapshot whose sections are written and which has no name yet.
+/// A snapshot with written sections that has no name yet.
 pub(super) struct HalfWritten {
     file: SnapshotWriter<SimDisk>,
     index: u64,

@@ -1,5 +1,5 @@
-//! What the checkers are shown of a server: its elections, its entries, its expiries, before and behind what the engine
-//! does.
+//! The view of the checkers on a server: its elections, its entries and its expiries, before and after the engine's
+//! work.
 //!
 //! Looks at the engine from outside, and changes nothing in it.
 
@@ -14,7 +14,8 @@ use crate::violation::{Checked, Violation, require};
 use crate::world::World;
 
 impl World {
-    /// Who elected this server, if it leads and nobody knows that yet; before anything is applied that changes it.
+    /// The members that elected this server, if it leads and the checkers do not know that yet. Called before anything
+    /// is applied that changes them.
     pub(super) fn electors(&mut self) -> Result<Option<Membership>, Violation> {
         let (at, Some(server)) = (self.at, &self.nodes[self.at].server) else { return Ok(None) };
         let raft = server.engine.raft();
@@ -60,7 +61,7 @@ impl World {
         }
     }
 
-    /// Time has passed, and nothing of what that led to is applied.
+    /// Time has passed, and none of the effects is applied.
     pub(super) fn judge_tick(&mut self) -> Checked {
         let (newest_leader, time) = (self.is_newest_leader(), self.time());
         let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
@@ -97,7 +98,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether this server leads, and nobody leads a later term.
+    /// Whether this server leads, and no other leads a later term.
     pub(super) fn is_newest_leader(&self) -> bool {
         let raft = |server: &Server| (server.engine.raft().term(), server.engine.raft().role());
         let all = self.nodes.iter().filter_map(|node| node.server.as_deref()).map(raft);

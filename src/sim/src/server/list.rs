@@ -1,5 +1,5 @@
-//! The membership as the network and the operators follow it: a server dials the servers that it knows, and lets
-//! in no other. What its file says of the others is what an operator wrote there when it was started last.
+//! The membership as the network and the operators follow it: a server dials the servers that it knows, and lets in no
+//! other. Its file has the other servers as an operator wrote them there when it was started last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ impl World {
         self.options.ensemble.is_some_and(|ensemble| ensemble.list.is_some())
     }
 
-    /// What the operator has written into the file of a server that starts: the first servers and itself, or the
-    /// servers of today.
+    /// Writes the operator's list into the file of a server that starts: the first servers and itself, or the servers
+    /// of today.
     pub(super) fn write_file(&mut self) {
         let Some(ensemble) = self.options.ensemble else { return };
         let own = server_id(self.at);
@@ -40,8 +40,8 @@ impl World {
             let listed = seats.and_then(|seats| seats.get(&own)).map(|seat| seat.peer_port);
             file.insert(own, listed.unwrap_or_else(|| self.port_of(self.at)));
         }
-        // Now and then an operator's first try lacks a server in one file: then the founders' files differ, and nobody
-        // may begin. Two such files would agree on an ensemble without that server, as they should.
+        // Now and then an operator's first try lacks a server in one file: then the founders' files differ, and no
+        // server may begin. Two such files would agree on an ensemble without that server, as they should.
         let is_first = self.at == 0 && self.nodes[0].life == 0 && file.len() > 2;
         let odd = self.has_list() && is_first && self.schedule.per_mille(ODD_FILES);
         if let Some(lacking) = (1..=server_id(ensemble.servers - 1)).rev().find(|id| odd && *id != own) {
@@ -64,7 +64,7 @@ impl World {
         Ok(())
     }
 
-    /// The servers in the file of one that starts, as its configuration has them.
+    /// The servers in the file of a starting server, as its configuration has them.
     pub(super) fn configured(&self) -> Vec<PeerAddress> {
         let address =
             |(id, port): (&u8, &u16)| PeerAddress { id: NodeId(u64::from(*id)), host: format!("h{id}"), port: *port };
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// Who ought to belong to the ensemble, as everybody's list has it that is not left behind.
+    /// The wanted membership, as every server's list has it that does not lag.
     pub(crate) fn listed(&self) -> Option<Membership> {
         let ensemble = self.options.ensemble?;
         let Some(list) = &self.check.model.list else { return Some(founders(&ensemble)) };
@@ -156,7 +156,7 @@ impl World {
         is_member(self.listed().as_ref(), at)
     }
 
-    /// What an operator asks for now and then; nothing while a server has to learn everything again.
+    /// The occasional request of an operator; none while a server has to receive everything again.
     pub(crate) fn list_wish(&mut self) -> Option<Change> {
         if !self.workload.per_mille(WISHES) || self.emptied.is_some() {
             return None;
@@ -192,7 +192,7 @@ pub(super) fn node_ids<'i>(ids: impl IntoIterator<Item = &'i u8>) -> Vec<NodeId>
     ids.into_iter().map(|id| NodeId(u64::from(*id))).collect()
 }
 
-/// Whether that server belongs to those; everybody does where nobody is named.
+/// Whether that server is one of the members; every server is, if `members` is `None`.
 pub(crate) fn is_member(members: Option<&Membership>, at: usize) -> bool {
     members.is_none_or(|members| members.contains(NodeId(at as u64 + 1)))
 }

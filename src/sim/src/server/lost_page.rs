@@ -1,7 +1,7 @@
 //! A page of the log's files that is lost between the end of a killed process and the next start.
 //!
-//! Either the log opens all the same, and the run goes on with that disk: then the checkers find an acknowledged write that is
-//! missing, or a vote that was forgotten. Or it is refused. Then a server of an ensemble puts its data aside, if the ensemble can do
+//! Either the log opens all the same, and the run goes on with that disk. Then the checkers find a missing acknowledged
+//! write, or a lost vote. Or it is refused. Then a server of an ensemble puts its data aside, if the ensemble can do
 //! without them. Otherwise the operator restores the page from a backup.
 
 use corral_storage::LogError::{Damaged, MissingSegment, NotASegment, OtherLog};
@@ -37,7 +37,7 @@ impl World {
         let disk = &self.nodes[self.at].disk;
         disk.place(&name, damaged);
         let fork = disk.fork();
-        // What was ordered for this disk is not for the look at it.
+        // Faults that were ordered for this disk are not for the look at it.
         fork.fail_sync(u64::MAX);
         let snapshot = newest(&fork).map_err(|error| Violation::of("recovery", error))?;
         let config = self.log_config(snapshot.map_or(0, |loaded| loaded.index));
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// A page of a segment or of the file with the durable point; half of the time the last one that holds records.
+    /// A page of a segment or of the file with the durable point; half of the time the last page with records.
     fn pick_page(&mut self) -> Option<(String, Vec<u8>, usize)> {
         let names = self.nodes[self.at].disk.list().unwrap_or_default();
         let names: Vec<_> = names.into_iter().filter(|name| name.starts_with("log-") || name == DURABLE_NAME).collect();

@@ -1,5 +1,4 @@
-//! The machine that Raft replicates, with what the checkers want to see of it kept, and with the bugs that are planted
-//! in it.
+//! The machine that Raft replicates. It keeps the facts that the checkers want to see, and has the planted bugs.
 
 use corral_consensus::{Index, Machine, NodeId, Term};
 use corral_core::change::SessionChange;
@@ -11,7 +10,7 @@ use corral_engine::Replicated;
 
 use crate::options::Bug;
 
-/// How many entries lie between those that [`Bug::Diverge`] changes.
+/// The distance between two entries that [`Bug::Diverge`] changes.
 const DIVERGE_EVERY: u64 = 16;
 
 /// A committed log entry as the checkers want it.
@@ -35,7 +34,7 @@ pub(crate) struct ObservedMachine {
     pub(crate) ticked: Seen,
 }
 
-/// What the engine made of it.
+/// The decisions of the engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) expired: Vec<SessionId>,
@@ -59,7 +58,7 @@ impl Replicated for ObservedMachine {
         self.ticked.reaped.extend(ticked.reaped.iter().map(|chosen| (chosen.path.to_string(), chosen.mzxid.0)));
     }
 
-    /// With [`Bug::BeginAtOnce`] everybody is there.
+    /// With [`Bug::BeginAtOnce`] every member counts as present.
     fn members_seen(&self, seen: MembersSeen) -> MembersSeen {
         if self.bug != Some(Bug::BeginAtOnce) {
             return seen;
@@ -92,7 +91,8 @@ impl ObservedMachine {
         ObservedMachine { sequencer, bug, diverges, committed: Vec::new(), ticked: Seen::default() }
     }
 
-    /// The entry as this server applies it. A leader compares its own with what it proposed, so that those stay.
+    /// The entry as this server applies it. A leader compares its own entries with its proposals, so they remain
+    /// unchanged.
     fn applied_as(&self, index: Index, payload: &[u8], own: bool) -> Vec<u8> {
         match Batch::decode(payload) {
             Ok(mut batch) if self.diverges && !own && index.0.is_multiple_of(DIVERGE_EVERY) => {

@@ -1,7 +1,7 @@
-//! The network between the servers of an ensemble: one link per direction, and what its threads tell the consensus
-//! actors.
+//! The network between the servers of an ensemble: one link per direction, and the reports of its threads to the
+//! consensus actors.
 //!
-//! A link is a TCP connection: it keeps order and loses nothing, but for what is under way when it breaks. A direction
+//! A link is a TCP connection: it keeps order and loses nothing, but for bytes under way when it breaks. A direction
 //! that is cut delivers nothing for a while; if that takes long the connection is given up. Whoever's links were
 //! disturbed is noted: signs of life that reach such a server may not reach the leader.
 
@@ -226,8 +226,8 @@ impl World {
 
     // ----- frames -----
 
-    /// Sends on this connection, or on the one that stands; where there is none, the engine hears of that unless it
-    /// will anyway.
+    /// Sends on this connection, or on the connection that is up. Without one, the engine receives a report of that,
+    /// unless it does so anyway.
     pub(super) fn send_to_peer(&mut self, peer: NodeId, stream: Option<u64>, frame: Frame, announced: bool) -> Checked {
         let Frame { kind, mut payload } = frame;
         if kind == Kind::Raft && !self.judge_message(&payload)? {

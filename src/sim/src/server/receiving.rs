@@ -54,9 +54,9 @@ impl World {
         Ok(())
     }
 
-    // ----- who belongs to the ensemble -----
+    // ----- the membership -----
 
-    /// Looks whether the server whose disk was emptied votes again.
+    /// Checks whether the server with the emptied disk votes again.
     pub(super) fn judge_members(&mut self) {
         let (Some(wanted), newest) = (self.listed(), self.is_newest_leader()) else { return };
         let Some(server) = &mut self.nodes[self.at].server else { return };
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Whether every server of the list runs and knows that all of them belong to the ensemble, and nobody else.
+    /// Whether every server of the list runs and knows that exactly those servers are the members.
     pub(crate) fn all_vote(&self) -> bool {
         let Some(all) = self.listed() else { return true };
         let knows = |server: &Server| server.engine.raft().membership() == all;
@@ -87,8 +87,8 @@ impl World {
         listed.all(|at| self.nodes[at].server.as_deref().is_some_and(knows))
     }
 
-    /// Whether this server can do without its disk. One at a time, and only of those that belong to the ensemble: more
-    /// than that no ensemble of three survives.
+    /// Whether this server can do without its disk. One at a time, and only members: more than that no ensemble of
+    /// three survives.
     pub(crate) fn may_empty(&self) -> bool {
         // A change of the members that is in some log and not in force: another may be about to leave.
         let changes = |server: &Server| server.engine.raft().holds_membership_change();

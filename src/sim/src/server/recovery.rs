@@ -1,4 +1,5 @@
-//! What a start finds on the simulated disk, and the engine's recovery from that; with the bugs that are planted in it.
+//! The state of the simulated disk at a start, and the engine's recovery from that; with the bugs that are planted in
+//! it.
 
 use std::sync::Arc;
 
@@ -130,7 +131,7 @@ impl World {
         Membership::simple(&if file.is_empty() { node_ids(&own) } else { node_ids(file.keys()) }, &[])
     }
 
-    /// What this server is by its disk, or by a bug.
+    /// The kind of this server's data by its disk, or by a bug.
     fn data_kind(&self, loaded: Option<&LoadedSnapshot>, found: &Found) -> Result<DataKind, String> {
         let held = (found.first_index, found.last_index);
         let Some(ensemble) = &self.options.ensemble else { return Ok(DataKind::Standalone) };
@@ -210,7 +211,7 @@ pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The newest snapshot that is whole. One that is damaged is passed over, if the log reaches far enough back for that.
+/// The newest snapshot that is whole. A damaged one is passed over, if the log reaches far enough back for that.
 pub(super) fn newest(disk: &SimDisk) -> Result<Option<LoadedSnapshot>, String> {
     let names = list_snapshots(disk).map_err(text)?;
     let mut passed_over = None;

@@ -1,9 +1,9 @@
 //! Bytes of a snapshot file that change under the server, or while it is down.
 //!
-//! What the server serves is a copy here: the damage reaches those who read the file. The merge compares each section
-//! with the file before it copies anything, a scrub reads the whole file some time later, another server that is given
-//! the snapshot refuses it, and a start passes it over. Then an older snapshot and the log stand in; where they cannot,
-//! the bytes come back, as from a backup: a server without data is a fault of its own.
+//! The server serves a copy here: the damage reaches the readers of the file. The merge compares each section with the
+//! file before it copies anything, and a scrub reads the whole file some time later. Another server that receives the
+//! snapshot refuses it, and a start passes it over. Then an older snapshot and the log replace it. If they cannot, the
+//! bytes come back, as from a backup: a server without data is a fault of its own.
 
 use bytes::Bytes;
 use corral_core::snapshot::SectionChecksums;
@@ -19,7 +19,7 @@ use crate::world::World;
 
 const SCRUB_MAX: u64 = 4_000_000;
 
-/// The file of a snapshot, which may have changed since it was loaded: sections are compared with it, and other servers are
+/// The file of a snapshot, which may have changed since it was loaded. Sections are compared with it. Other servers are
 /// given its bytes as they are now, or were before it was purged.
 pub(super) struct OnDisk {
     pub(super) disk: SimDisk,

@@ -1,5 +1,5 @@
-//! The checkers see what they are for: each planted bug is caught at a stored seed, by the checker of the property it
-//! breaks or by an assertion of the actors.
+//! Each planted bug is caught at a stored seed, by the checker of the property it breaks or by an assertion of the
+//! actors.
 
 use clap::ValueEnum;
 use corral_sim::Kind::{Alone, Builds, Damaged, Ensemble, LostPages};

@@ -1,5 +1,5 @@
-//! The fuzz targets for a moment, over fixed inputs and the corpus, the canaries: bugs that a short run must find, and the lab
-//! that makes the table of costs.
+//! The fuzz targets for a moment, over fixed inputs and the corpus. Then the canaries: bugs that a short run must find.
+//! Last the lab that makes the table of costs.
 //!
 //! `corral-sim fuzz` does the same for longer, from another seed each time.
 

@@ -16,8 +16,8 @@ pub struct LogConfig {
     pub create_if_missing: bool,
     /// Index of the first entry of a new log. Raft begins at 1.
     pub first_index: u64,
-    /// Index of the last entry in a snapshot whose checksums match; 0 without one. Damage that can have hit no later entry
-    /// does not fail the open: recovery continues behind it, see [`SteppedOver`](super::SteppedOver).
+    /// Index of the last entry in a snapshot with matching checksums; 0 without one. Damage that can have hit no later
+    /// entry does not fail the open: recovery continues behind it, see [`SteppedOver`](super::SteppedOver).
     pub held: u64,
     /// Input of the salt of new segments. Random on a server, so that a client cannot forge a record inside its data; fixed
     /// in a simulation.

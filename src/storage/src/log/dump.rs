@@ -1,11 +1,11 @@
 //! Reads a log without opening it: for `corral log dump`, also on a damaged directory. Changes nothing, takes no lock.
 //!
-//! It reports every record it finds, also behind damage, and the content of a file is never an error: the only errors are
+//! It reports every record it finds, also behind damage. The content of a file is never an error: the only errors are
 //! those of reading files. A segment is read piece by piece: the memory needed does not depend on its size.
 //!
-//! A server may write the log meanwhile. Then what is read of a file is from several moments: a place may have been read
-//! before its record was stored, and a later page after. [`confirm_damage`] reads such a place once more: everything below
-//! a watermark that was read is stored by then.
+//! A server may write the log meanwhile. Then the bytes read of a file are from several moments. A place may have been
+//! read before its record was stored, and a later page after. [`confirm_damage`] reads such a place once more:
+//! everything below a watermark that was read is stored by then.
 
 use std::collections::VecDeque;
 use std::io;
@@ -47,14 +47,14 @@ pub enum DumpItem {
         salt: u32,
         /// Log position of the first byte; `None` if the header is damaged.
         base: Option<u64>,
-        /// What is wrong with the header; `None` for nothing.
+        /// The fault of the header; `None` for a valid one.
         fault: Option<&'static str>,
         /// Highest watermark in the file's slots; `None` if none is valid.
         watermark: Option<u64>,
     },
     /// A record.
     Record(DumpRecord),
-    /// What a sync left behind the last record: the log was durable up to the position `watermark`.
+    /// Stored by a sync behind the last record: the log was durable up to the position `watermark`.
     Mark {
         /// Name of the segment file.
         file: String,
@@ -92,7 +92,7 @@ pub struct DumpRecord {
     pub file: String,
     /// Offset of the header in the file, in bytes.
     pub offset: u64,
-    /// What the record is.
+    /// The kind of the record.
     pub kind: RecordKind,
     /// Term of the entry; 0 for a seal.
     pub term: u64,
@@ -238,7 +238,7 @@ impl Current {
         let front = self.window.at(offset, HEADER_BYTES, pace)?;
         if let Some(head) = RecordHead::decode_front(front, offset, stamp) {
             let payload_checks = self.window.payload_checks(&head, offset, pace)?;
-            // A record whose payload is damaged still has a length to trust.
+            // A record with a damaged payload still has a length to trust.
             self.offset = offset.saturating_add(head.record_bytes());
             self.sealed = head.kind == RecordKind::Seal;
             return Ok(Some(DumpItem::Record(DumpRecord {
@@ -294,9 +294,9 @@ impl<D: Disk> Iterator for Dump<'_, D> {
 
 /// Reads a segment once more, to tell damage from a record that a server was storing while it was read.
 ///
-/// `offset` is a place in the file where no valid record was found although a record ends before it, or `None` for a segment
-/// whose header was damaged. `durable` is a log position in bytes that was read from the log before. `pace` is as in
-/// [`Dump::paced`].
+/// `offset` is a place in the file where no valid record was found although a record ends before it. It is `None` for a
+/// segment with a damaged header. `durable` is a log position in bytes that was read from the log before. `pace` is as
+/// in [`Dump::paced`].
 ///
 /// Returns the first offset below `durable` that holds no valid record. Returns `None` if all records are valid now, or if
 /// the segment is gone because a server has dropped it.
@@ -344,7 +344,7 @@ fn first_bad(
     Ok((head.position(at) < durable).then_some(at))
 }
 
-/// The salt as the first record has it, for a segment whose header is damaged.
+/// The salt in the first record, for a segment with a damaged header.
 fn salt_of_first_record(front: &[u8]) -> u32 {
     const SALT_AT: u64 = 12;
     let at = DATA_START.saturating_add(narrow(SALT_AT));

@@ -1,13 +1,13 @@
 //! The file `DURABLE`: the durable point of the log, in two copies, outside of the pages that it speaks of.
 //!
-//! The log thread stores both copies after each sync, before the sync is reported. The file is never synced for that: a
-//! process that is killed leaves the stores in the page cache, and no other sync writes the file back, because it is a file
-//! of its own. After a power cut the copies may be older than the log. They are never wrong: what they state was durable
-//! when they were stored, and stays so.
+//! The log thread stores both copies after each sync, before the sync is reported. The file is never synced for that. A
+//! process that is killed leaves the stores in the page cache. No other sync writes the file back, because it is a file
+//! of its own. After a power cut the copies may be older than the log. They are never wrong: what they state was
+//! durable when they were stored, and stays so.
 //!
-//! Each copy is a page of its own. A page of the log that is lost leaves both; a page of this file that is lost, or a store
-//! that a kill interrupted, leaves the other one. Both are the same bytes, little endian: magic, format version u32,
-//! salt u32, generation u64, watermark u64, oldest u64, boot u128, CRC32C u32.
+//! Each copy is a page of its own. A lost page of the log leaves both. A lost page of this file, or a store that a kill
+//! interrupted, leaves the other one. Both are the same bytes, little endian: magic, format version u32, salt u32,
+//! generation u64, watermark u64, oldest u64, boot u128, CRC32C u32.
 
 use super::LogError;
 use super::record::Stamp;
@@ -88,8 +88,8 @@ impl DurablePoint {
         Ok(newest)
     }
 
-    /// Whether the log that these segments are is the one it speaks of, and nothing at its end is missing. `Ok(false)` for
-    /// one that is older than all of them, as a power cut may leave it.
+    /// Whether the log that these segments are is the one it speaks of, and nothing at its end is missing. `Ok(false)`
+    /// if it is older than all of them, as a power cut may leave it.
     pub(crate) fn fits(&self, segments: impl Iterator<Item = Stamp>) -> Result<bool, LogError> {
         let (mut newest, file) = (None, segment_name(self.stamp.generation));
         for stamp in segments {

@@ -1,4 +1,4 @@
-//! What the log stores for Raft: entries and the hard state. Numbers and bytes; their meaning is Raft's.
+//! Entries and the hard state, as the log stores them for Raft. Numbers and bytes; their meaning is Raft's.
 //!
 //! Plain values without IO.
 
@@ -38,7 +38,7 @@ impl HardState {
     }
 }
 
-/// What Raft uses an entry's payload for. The log stores it and treats all kinds alike.
+/// The use of an entry's payload in Raft. The log stores it and treats all kinds alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EntryKind {
     /// A batch of transactions, or nothing.
@@ -70,7 +70,7 @@ pub struct Entry<'a> {
     pub term: u64,
     /// Place in the log, counted in entries.
     pub index: u64,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: EntryKind,
     /// First zxid of the batch in the payload; stored, not interpreted.
     pub first_zxid: u64,

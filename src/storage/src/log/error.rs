@@ -1,10 +1,10 @@
-//! What can go wrong with the log, each with what to do about it. The server maps these to exit codes.
+//! Errors of the log, each with the remedy. The server maps these to exit codes.
 
 use std::io;
 
 use nix::errno::Errno;
 
-/// What to do on a server that has lost data. This crate does not know whether there are other servers.
+/// The remedy on a server that has lost data. This crate does not know whether there are other servers.
 pub const ADVICE: &str = "in an ensemble, empty this server's data directory but for `myid` and start it: it catches up from \
                           the leader; a server that runs alone needs its backup";
 
@@ -56,7 +56,7 @@ pub enum LogError {
         file: String,
         /// Offset of the damage in the file, in bytes.
         offset: u64,
-        /// What does not match.
+        /// The mismatch.
         what: String,
     },
     /// A segment between others, or before them, is missing.
@@ -72,7 +72,7 @@ pub enum LogError {
         advice = ADVICE
     )]
     OtherLog {
-        /// What contradicts what.
+        /// The contradiction.
         what: String,
     },
     /// There is no log, and [`LogConfig::create_if_missing`](super::LogConfig::create_if_missing) forbids to begin one.
@@ -86,7 +86,7 @@ pub enum LogError {
     NotASegment {
         /// Name of the file.
         file: String,
-        /// What does not match.
+        /// The mismatch.
         what: &'static str,
     },
     /// A newer program wrote the file.
@@ -152,7 +152,7 @@ pub enum LogError {
 /// The shortage if the error does not tell another, and its remedy.
 pub(crate) const SPACE: (&str, &str) = ("space", "free space");
 
-/// The resource that is missing by an error of making or opening a file, and what to do; `None` for other errors.
+/// The resource that is missing by an error of making or opening a file, and the remedy; `None` for other errors.
 ///
 /// The resource may be there again later: nothing is wrong with the disk.
 pub(crate) fn shortage(error: &io::Error) -> Option<(&'static str, &'static str)> {

@@ -1,10 +1,10 @@
 //! The mark: states behind the last record, where the next one will be stored, that the log was durable up to there. Layout
 //! and the search behind the end of a log; no IO.
 //!
-//! A mark is stored after each sync and is not synced itself. A killed process leaves it in the page cache. A power cut keeps,
-//! loses or tears it. So it may be missing, but what it states is always true. It lies in the page that the next record
-//! needs, and costs no write of its own. The next record overwrites it and states the same in its watermark. A mark has no
-//! stamp where a record has one: a program that does not know marks takes it for free space.
+//! A mark is stored after each sync and is not synced itself. A killed process leaves it in the page cache. A power cut
+//! keeps, loses or tears it. So it may be missing, but it always states the truth. It lies in the page that the next
+//! record needs, and costs no write of its own. The next record overwrites it and states the same in its watermark. A
+//! mark has no stamp where a record has one: a program that does not know marks takes it for free space.
 //!
 //! Layout, little endian, from byte 40 of that place: generation u64, watermark u64, salt u32, CRC32C u32.
 

@@ -1,11 +1,11 @@
 //! The record: 64 bytes of header, the payload, padding to 8 bytes. Encoding, decoding, checking; no IO.
 //!
 //! Two checksums: the header's covers the header (and in it the payload's), the record's place and the segment's
-//! generation and salt. So a header can be trusted for its length and watermark before its payload is looked at, a
-//! record moved to another place or left over from an earlier use of the file is not valid, and a client cannot
-//! forge a record inside its own data without knowing the salt.
+//! generation and salt. So a header can be trusted for its length and watermark before its payload is checked. A record
+//! moved to another place, or left over from an earlier use of the file, is not valid. A client cannot forge a record
+//! inside its own data without knowing the salt.
 //!
-//! Layout, little endian: payload length u32, payload CRC32C u32, kind u32, salt u32, generation u64, term u64,
+//! Layout, little endian: payload length u32, payload CRC32C u32, kind u32, salt u32, generation u64. Then: term u64,
 //! index u64, first zxid u64, watermark u64, zero u32, header CRC32C u32.
 
 use crate::field::{Put, Take, align_up, wide};
@@ -19,7 +19,7 @@ pub(crate) const GENERATION_AT: usize = 16;
 /// Where the salt stands, just before it.
 const SALT_AT: usize = 12;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordKind {
@@ -114,7 +114,7 @@ impl RecordHead {
         Some(RecordHead { kind, term, index, first_zxid, watermark, payload_bytes, payload_crc })
     }
 
-    /// Whether what is at `offset` bears this stamp, as a record does whose header may have been damaged.
+    /// Whether the bytes at `offset` bear this stamp, as a record with a damaged header may.
     pub(crate) fn is_stamped(segment: &[u8], offset: usize, stamp: Stamp) -> bool {
         let read = || {
             let mut take = Take(segment.get(offset..)?.get(SALT_AT..)?);
@@ -123,7 +123,7 @@ impl RecordHead {
         read() == Some(stamp)
     }
 
-    /// The payload of the record whose header is at `offset`, if it matches its checksum.
+    /// The payload of the record with its header at `offset`, if it matches its checksum.
     pub(crate) fn payload<'a>(&self, segment: &'a [u8], offset: usize) -> Option<&'a [u8]> {
         let from = offset.checked_add(HEADER_BYTES)?;
         let payload = segment.get(from..)?.get(..self.payload_bytes as usize)?;

@@ -1,4 +1,4 @@
-//! What an open of the log found: plain values for the caller and its log lines.
+//! Findings of an open of the log: plain values for the caller and its log lines.
 
 use super::entry::HardState;
 
@@ -15,7 +15,8 @@ pub struct Progress {
     pub entries: u64,
 }
 
-/// What [`Log::open`](super::Log::open) found. The entries themselves are read with [`Log::read`](super::Log::read).
+/// The findings of [`Log::open`](super::Log::open). The entries themselves are read with
+/// [`Log::read`](super::Log::read).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     /// The hard state that was stored last; `None` if none was.
@@ -26,7 +27,7 @@ pub struct Recovered {
     pub last_index: u64,
     /// Term of the last entry; `None` if none is held.
     pub last_term: Option<u64>,
-    /// What was cut off the end: as a rule a torn tail that was never acknowledged.
+    /// The part truncated at the end: as a rule a torn tail that was never acknowledged.
     pub tail_cut: Option<CutInfo>,
     /// Damage to entries that a snapshot holds as well.
     pub stepped_over: Option<SteppedOver>,
@@ -46,9 +47,9 @@ pub struct CutInfo {
     pub offset: u64,
     /// Bytes that were zeroed.
     pub bytes: u64,
-    /// The durable point at the end of the last process is known, and what was cut lies behind it. Otherwise power was
-    /// lost, or the file `DURABLE` was: as a rule nothing of the cut was acknowledged either, but damage would look the
-    /// same.
+    /// The durable point at the end of the last process is known, and the truncated part lies behind it. Otherwise
+    /// power was lost, or the file `DURABLE` was: as a rule nothing of the cut was acknowledged either, but damage
+    /// would look the same.
     pub never_acknowledged: bool,
 }
 

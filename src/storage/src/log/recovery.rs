@@ -1,17 +1,17 @@
 //! Opens a log: reads what is there, cuts a torn tail, and makes the rest durable. Runs once, on the log thread.
 //!
-//! The rule for what is a torn tail and what is damage is in [`replay`](super::replay). Damage fails the open, and nothing is
+//! [`replay`](super::replay) has the rule that tells a torn tail from damage. Damage fails the open, and nothing is
 //! changed. A torn tail is zeroed.
 //!
-//! A killed process leaves `DURABLE` exactly as it was when it last acknowledged something, in pages of its own: then
-//! the rule holds for every damage that leaves a copy there or a watermark in the log. A power cut within milliseconds
-//! of an acknowledgement may leave older ones. What is cut then may have been acknowledged if the disk is damaged as
+//! A killed process leaves `DURABLE` exactly as it was at its last acknowledgement, in pages of its own. Then the rule
+//! holds for every damage that leaves a copy there or a watermark in the log. A power cut within milliseconds of an
+//! acknowledgement may leave older ones. The part truncated then may have been acknowledged if the disk is damaged as
 //! well, and [`CutInfo`] states so.
 //!
-//! One exception: a snapshot holds all entries up to [`LogConfig::held`], and the first whole record behind the damage shows
-//! that no later one was hit. Then the log begins with that record, and
-//! [`SteppedOver`](super::recovered::SteppedOver) states so. A lost hard state is not noticed: this is for a server whose
-//! vote no other server counts.
+//! One exception: a snapshot holds all entries up to [`LogConfig::held`], and the first whole record behind the damage
+//! shows that no later one was hit. Then the log begins with that record, and
+//! [`SteppedOver`](super::recovered::SteppedOver) states so. A lost hard state is not noticed: this is for a server
+//! with a vote that no other server counts.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -68,7 +68,7 @@ pub(crate) fn open<D: Disk>(
             Err(error) if config.held > 0 && newest > Some(generation) => {
                 unusable.add(error, generation, &mut segments)?;
                 if after.is_some_and(|before| before.stamp.generation.saturating_add(1) != generation) {
-                    // What is missing lies before this one.
+                    // The missing part lies before this one.
                     segments.push_back(open_one(&disk, generation, None)?);
                 }
             }
@@ -122,9 +122,9 @@ fn cut<D: Disk>(segments: &mut Segments<D>, replay: &Replay) -> Result<Option<Cu
     }))
 }
 
-/// Makes what was found durable. Records beyond the highest watermark may never have reached the disk: an earlier process
-/// may have ended at a failed sync, after which the kernel takes those pages for clean. So they are stored once more, which
-/// makes the pages dirty, and then synced.
+/// Makes what was found durable. Records beyond the highest watermark may never have reached the disk. An earlier
+/// process may have ended at a failed sync, after which the kernel takes those pages for clean. So they are stored once
+/// more, which makes the pages dirty, and then synced.
 fn settle<D: Disk>(segments: &mut Segments<D>, replay: &Replay) -> Result<(), LogError> {
     let in_use = segments.in_use_mut();
     let last = in_use.len().saturating_sub(1);

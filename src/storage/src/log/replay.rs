@@ -1,9 +1,9 @@
 //! Reads all segments of a log once, and decides where the log ends. Part of an open; changes nothing.
 //!
-//! The rule: reading stops at the first record whose checksums do not match. If a watermark states that the log was durable
-//! beyond that place, acknowledged data is damaged: that is an error. The watermark may be in the file `DURABLE`, or anywhere
-//! later in a record, a mark or a slot. Otherwise the rest is the torn tail of a group of records that was never
-//! acknowledged.
+//! The rule: reading stops at the first record with checksums that do not match. If a watermark states that the log was
+//! durable beyond that place, acknowledged data is damaged: that is an error. The watermark may be in the file
+//! `DURABLE`, or anywhere later in a record, a mark or a slot. Otherwise the rest is the torn tail of a group of
+//! records that was never acknowledged.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ use crate::field::{narrow, wide};
 
 const CANNOT_READ: &str = "cannot read the segment";
 
-/// What reading all segments gives.
+/// The result of reading all segments.
 pub(crate) struct Replay {
     pub(crate) index: EntryIndex,
     pub(crate) hard_state: Option<HardState>,
@@ -228,8 +228,9 @@ impl Replay {
         Ok(())
     }
 
-    /// Continues behind damage at the first valid record that shows how many entries the log had had before it, if no entry
-    /// behind `held` is among them. Hard states before it count. If there is no such record, the damage is the error.
+    /// Continues behind damage at the first valid record that shows how many entries the log had before it. No entry
+    /// behind `held` may be among them. Hard states before it count. If there is no such record, the damage is the
+    /// error.
     fn step_over<S: Segment>(
         &mut self,
         segments: &VecDeque<SegmentFile<S>>,

@@ -1,8 +1,8 @@
 //! A segment file's fixed parts: the header page, the watermark page, the start payload. Layout only; no IO.
 //!
 //! Page 0 is the header, written once per use of the file, before the file gets its name. Page 1 holds two watermark
-//! slots in sectors of their own, written in turn when the log goes idle: a watermark kept in the same page as the
-//! records it covers would be lost with them. Records begin at page 2.
+//! slots in sectors of their own, written in turn when the log goes idle. A watermark in the same page as its records
+//! would be lost with them. Records begin at page 2.
 
 use super::entry::{HARD_STATE_BYTES, HardState};
 use super::record::{HEADER_BYTES, Stamp};
@@ -153,7 +153,7 @@ pub(crate) fn write_slot(segment: &mut [u8], stamp: Stamp, slot: usize, content:
     put.u32(crc);
 }
 
-/// Both slots; `None` for one whose checksum does not match.
+/// Both slots; `None` for a slot with a wrong checksum.
 pub(crate) fn read_slots(segment: &[u8], stamp: Stamp) -> [Option<Slot>; 2] {
     [0, 1].map(|slot| read_slot(segment, stamp, slot))
 }

@@ -19,7 +19,7 @@ pub(crate) struct SegmentFile<S> {
 }
 
 impl<S> SegmentFile<S> {
-    /// A file whose first page holds this header.
+    /// A file with this header in its first page.
     pub(crate) fn new(name: String, head: SegmentHead, file: S) -> SegmentFile<S> {
         SegmentFile { name, head, file }
     }
@@ -92,7 +92,7 @@ impl<S: Segment> SegmentFile<S> {
         segment::write_slot(self.file.bytes_mut(), self.head.stamp, slot, content);
     }
 
-    /// Both watermark slots; `None` for one whose checksum does not match.
+    /// Both watermark slots; `None` for a slot with a wrong checksum.
     pub(crate) fn slots(&self) -> [Option<Slot>; 2] {
         segment::read_slots(self.file.bytes(), self.head.stamp)
     }

@@ -1,9 +1,9 @@
 //! The segment files of the log in order: those in use, those prepared ahead, and the spares.
 //!
-//! The log thread owns it. Its invariants: a segment gets its name only after its header is durable; the generations of the
-//! segments in use and ahead follow each other without a gap; the oldest segment leaves first, one durable rename at a time.
-//! After a failure that leaves unknown what the disk holds, [`Segments::check_alive`] fails for ever. It does not know where
-//! in the active segment the log ends.
+//! The log thread owns it. Its invariants: a segment gets its name only after its header is durable. The generations of
+//! the segments in use and ahead follow each other without a gap. The oldest segment leaves first, one durable rename
+//! at a time. After a failure that leaves unknown what the disk holds, [`Segments::check_alive`] fails for ever. It
+//! does not know where in the active segment the log ends.
 
 use std::collections::VecDeque;
 
@@ -183,7 +183,7 @@ impl<D: Disk> Segments<D> {
 }
 
 /// Writes the header into a spare, makes it durable and only then gives the file its name. The first segment of a log
-/// also gets its start record here, with the index of the log's first entry: no first segment is valid without one.
+/// also gets its start record here, with the index of the log's first entry. No first segment is valid without one.
 pub(crate) fn name_segment<D: Disk>(
     disk: &D,
     (spare, mut file): (String, D::Segment),

@@ -101,8 +101,8 @@ impl<D: Disk> SparePool<D> {
         Ok((name, file))
     }
 
-    /// Makes a spare of a segment that left the log, or removes its file if there are enough spares or it has another size
-    /// than configured now. The caller syncs the directory.
+    /// Makes a spare of a segment that left the log. It removes the file instead if there are enough spares, or if it
+    /// has another size than configured now. The caller syncs the directory.
     pub(crate) fn recycle(&mut self, name: &str, file: D::Segment, bytes: u64) -> io::Result<()> {
         let fits = bytes == wide(self.segment_bytes);
         if !fits || self.spares.len() >= self.max {

@@ -36,7 +36,7 @@ impl Unusable {
         Ok(())
     }
 
-    /// The outcome of reading what is left. What is wrong with the first of these files is why that fails.
+    /// The outcome of reading what is left. If that fails, the fault of the first of these files is the reason.
     pub(crate) fn judge(self, replay: Result<Replay, LogError>) -> Result<(Replay, Vec<String>), LogError> {
         let Some(error) = self.first else {
             let mut replay = replay?;

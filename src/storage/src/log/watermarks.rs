@@ -1,7 +1,7 @@
 //! How far the log is durable, and the places that state it: the file `DURABLE`, the mark and the slots.
 //!
-//! The log thread owns it. Its invariant: no place states more than what is durable, and the file `DURABLE` never states
-//! less than a watermark in the log.
+//! The log thread owns it. Its invariant: no place states more than the durable point, and the file `DURABLE` never
+//! states less than a watermark in the log.
 
 use super::durable_file::DurableFile;
 use super::error::LogError;

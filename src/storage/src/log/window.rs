@@ -1,7 +1,7 @@
 //! A segment file of which one piece at a time is in memory: for looking at a log of any size in bounded memory.
 //!
-//! For dumps and the scrubber. The file is read with system calls, not mapped: a server may write it meanwhile, and a place that the disk
-//! cannot read is an error. It knows records and marks, not what follows from them.
+//! For dumps and the scrubber. The file is read with system calls, not mapped. A server may write it meanwhile, and a
+//! place that the disk cannot read is an error. It knows records and marks, not what follows from them.
 
 use std::io;
 
@@ -31,7 +31,7 @@ impl Window {
         narrow(self.file.length())
     }
 
-    /// What follows from `offset` on: `wanted` bytes at least, or all up to the end of the file.
+    /// The bytes from `offset` on: `wanted` bytes at least, or all up to the end of the file.
     pub(crate) fn at(&mut self, offset: usize, wanted: usize, pace: &mut Pace<'_>) -> io::Result<&[u8]> {
         assert!(wanted <= PIECE_BYTES, "no more is held");
         let end = self.length().min(offset.saturating_add(wanted));
@@ -49,7 +49,7 @@ impl Window {
         Ok(self.piece.get(offset.saturating_sub(self.start)..).unwrap_or_default())
     }
 
-    /// Whether the payload of the record whose header is at `offset` matches its checksum.
+    /// Whether the payload of the record with its header at `offset` matches its checksum.
     pub(crate) fn payload_checks(&mut self, head: &RecordHead, offset: usize, pace: &mut Pace<'_>) -> io::Result<bool> {
         let (mut at, mut left) = (offset.saturating_add(HEADER_BYTES), head.payload_bytes as usize);
         if at.saturating_add(left) > self.length() {
@@ -69,8 +69,8 @@ impl Window {
         Ok(crc == head.payload_crc)
     }
 
-    /// The first place behind `from` (a multiple of 8) with a valid record header or mark of this stamp, or the end of the file; and
-    /// whether there are only zeros before it.
+    /// The first place behind `from` (a multiple of 8) with a valid record header or mark of this stamp, or the end of
+    /// the file. The flag is whether there are only zeros before it.
     pub(crate) fn find_trace(&mut self, from: usize, stamp: Stamp, pace: &mut Pace<'_>) -> io::Result<(usize, bool)> {
         let (mut at, mut zero, length) = (from, true, self.length());
         loop {
@@ -83,7 +83,7 @@ impl Window {
             if bytes < PIECE_BYTES {
                 return Ok((length, zero && is_zero(part)));
             }
-            // What lies across the end of this part lies in the next one whole.
+            // A record across the end of this part lies whole in the next part.
             let done = bytes.saturating_sub(HEADER_BYTES);
             zero &= is_zero(part.get(..done).unwrap_or_default());
             at = at.saturating_add(done);

@@ -1,8 +1,8 @@
 //! The end of the log: stores records into the active segment, syncs them, and continues in the next segment.
 //!
-//! The log thread owns it. Every step that a crash may interrupt leaves a directory that recovery understands: the next
-//! segment exists before the seal is written, the seal is durable before the next segment gets its first record, and the
-//! durable point is stored before a sync is reported. It knows neither the index of entries nor the hard state.
+//! The log thread owns it. Every step that a crash may interrupt leaves a directory that recovery understands. The next
+//! segment exists before the seal is written, and the seal is durable before the next segment gets its first record.
+//! The durable point is stored before a sync is reported. It knows neither the index of entries nor the hard state.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(crate) struct Writer<D: Disk> {
     tail: usize,
     /// The active segment is synced up to here.
     synced: usize,
-    /// What of the active segment is in memory; before it only the fixed pages may be.
+    /// The part of the active segment that is in memory; before it only the fixed pages may be.
     warm: Range<usize>,
     watermarks: Watermarks<D::Segment>,
 }
@@ -93,9 +93,9 @@ impl<D: Disk> Writer<D> {
         self.release_behind()
     }
 
-    /// Stores the durable point where a killed process leaves it: in the file `DURABLE`, whose pages hold no record, and
-    /// behind the last record, in a page that the next record needs anyway. Either tells damage to acknowledged records
-    /// from a torn tail. No disk is waited for.
+    /// Stores the durable point where a killed process leaves it. One place is the file `DURABLE`, with pages that hold
+    /// no record. The other is behind the last record, in a page that the next record needs anyway. Either tells damage
+    /// to acknowledged records from a torn tail. No disk is waited for.
     pub(crate) fn mark(&mut self) -> Result<(), LogError> {
         let (tail, durable) = (self.tail, self.watermarks.durable());
         self.store_in_file(self.segments.oldest());
@@ -123,9 +123,9 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Seals the active segment and begins the next, whose first record states `hard_state`. `next_index` is the index of
-    /// the next entry. `reset` replaces it and voids all entries of the log. On an error nothing is stored in the next
-    /// segment.
+    /// Seals the active segment and begins the next, with a first record that states `hard_state`. `next_index` is the
+    /// index of the next entry. `reset` replaces it and voids all entries of the log. On an error nothing is stored in
+    /// the next segment.
     pub(crate) fn roll(
         &mut self,
         next_index: u64,
@@ -188,7 +188,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Gives back the memory of what is synced: only a recovery reads it again, or the leader for a follower that lags.
+    /// Gives back the memory of synced bytes: only a recovery reads them again, or the leader for a follower that lags.
     fn release_behind(&mut self) -> Result<(), LogError> {
         let done = self.synced.saturating_sub(self.synced % WARM_BYTES);
         if done > self.warm.start {

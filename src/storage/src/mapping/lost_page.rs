@@ -1,6 +1,7 @@
 //! The message for a lost page of a mapped file: names the file and the offset, found in the kernel's list of mappings.
 //!
-//! Runs inside of a signal handler: nothing here allocates, locks, or depends on what the process was doing. Any thread.
+//! Runs inside of a signal handler: nothing here allocates, locks, or depends on the work of the process at that time.
+//! Any thread.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! What can go wrong with a snapshot, each with what to do about it. The server maps these to exit codes.
+//! Errors of a snapshot, each with the remedy. The server maps these to exit codes.
 
 use std::io;
 
@@ -52,7 +52,7 @@ pub enum SnapshotError {
     Damaged {
         /// Name of the file.
         file: String,
-        /// What does not match.
+        /// The mismatch.
         what: &'static str,
     },
     /// A section is cut off, overlaps another, or does not exist.
@@ -62,7 +62,7 @@ pub enum SnapshotError {
         file: String,
         /// Number of the section, from 0.
         section: usize,
-        /// What does not match.
+        /// The mismatch.
         what: &'static str,
     },
     /// The content of a section does not match its checksum.
@@ -92,8 +92,8 @@ pub enum SnapshotError {
 impl SnapshotError {
     /// Whether the file is known to be damaged.
     ///
-    /// If not, it may be whole and could not be read here and now: because memory or permission is missing, or because
-    /// another version wrote it.
+    /// If not, it may be whole and could not be read here and now. Memory or permission may be missing, or another
+    /// version may have written it.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {

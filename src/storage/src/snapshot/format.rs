@@ -1,8 +1,8 @@
 //! The layout of a snapshot file: header, section table, and the checks of both. No IO.
 //!
-//! Little endian: a header page; the sections, each beginning at a multiple of 64; the section table (offset u64, length
-//! u64, kind u32, CRC32C u32 each) at the end. The header names the table's place and checksum and the length of the file,
-//! so nothing can be cut off or added unseen.
+//! Little endian: a header page, then the sections, each beginning at a multiple of 64. The section table at the end
+//! has offset u64, length u64, kind u32 and CRC32C u32 of each. The header names the table's place and checksum and the
+//! length of the file, so nothing can be cut off or added unseen.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ pub(super) fn check_table(name: &str, layout: &Layout, table: &[u8]) -> Result<A
     Ok(rows)
 }
 
-/// Whether a section with this checksum is the one that was written.
+/// Whether a section with this checksum is the section that was written.
 pub(super) fn check_crc(name: &str, section: usize, row: &Row, crc: u32) -> Result<(), SnapshotError> {
     let (file, offset, bytes) = (name.to_owned(), row.offset, row.bytes);
     if crc == row.crc { Ok(()) } else { Err(SnapshotError::ChangedSection { file, section, offset, bytes }) }

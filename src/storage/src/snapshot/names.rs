@@ -79,8 +79,8 @@ pub fn remove_unfinished<D: Disk>(disk: &D) -> io::Result<()> {
 
 /// File name of the snapshot at `zxid` that ends with the log entry `index`.
 ///
-/// Both numbers are part of it, because entries that change no znode have no zxid of their own. A snapshot received and one
-/// that the server wrote may be at the same zxid, and neither may replace the other.
+/// Both numbers are part of it, because entries that change no znode have no zxid of their own. A received snapshot and
+/// a snapshot that the server wrote may be at the same zxid, and neither may replace the other.
 #[must_use]
 pub fn snapshot_name(zxid: u64, index: u64) -> String {
     format!("image-{zxid:016x}-{index:016x}.img")

@@ -78,7 +78,7 @@ impl<D: Disk> SnapshotReceiver<D> {
     /// It reads the whole file.
     ///
     /// # Errors
-    /// [`SnapshotError::Damaged`] and others for what does not match; the file is removed then.
+    /// [`SnapshotError::Damaged`] and others for a mismatch; the file is removed then.
     pub fn finish(self) -> Result<SnapshotName, SnapshotError> {
         let incoming = incoming_name(self.zxid);
         if !self.is_whole() {

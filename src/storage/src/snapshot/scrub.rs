@@ -1,8 +1,8 @@
-//! Reads snapshot files piece by piece, for a check in the background and for what the header alone states.
+//! Reads snapshot files piece by piece, for a check in the background and for facts that the header alone states.
 //!
 //! On the scrubber's and the snapshot writer's threads. It maps nothing: no more than one piece is in memory, and the
-//! disk is read no faster than the caller's pace. What a mapping of the file shows is what is read here, because both
-//! share the page cache.
+//! disk is read no faster than the caller's pace. The bytes that are read here are also those of a mapping of the file,
+//! because both share the page cache.
 
 use super::error::{SnapshotError, fault};
 use super::format::{Layout, SnapshotHead, check_crc, check_head, check_table, decode_head, table_bytes};

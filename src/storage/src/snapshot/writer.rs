@@ -1,9 +1,9 @@
 //! Writes a snapshot file, section after section, in whole blocks, under a temporary name until it is whole.
 //!
-//! Runs on the snapshot writer thread. Each block is on its way to the disk before the next is written, so that the
-//! log's syncs on the same disk never wait behind a backlog, and the caller's pace hook may sleep between blocks. A
-//! block is a huge page at its own place in the file: a kernel with large folios then holds it as one, and the mapping
-//! needs no small pages.
+//! Runs on the snapshot writer thread. Each block is on its way to the disk before the next is written. So the log's
+//! syncs on the same disk never wait behind a backlog. The caller's pace hook may sleep between blocks. A block is a
+//! huge page at its own place in the file. A kernel with large folios then holds it as one, and the mapping needs no
+//! small pages.
 
 use super::error::{SnapshotError, fault};
 use super::format::{Layout, Row, SnapshotHead, encode_head, encode_row};

@@ -1,4 +1,4 @@
-//! What each call of the log promises, without crashes: order, limits, recycling, space, dumps, configuration.
+//! The guarantees of each call of the log, without crashes: order, limits, recycling, space, dumps, configuration.
 
 use std::io;
 
@@ -42,7 +42,7 @@ fn reading_begins_earlier_by_as_many_bytes_as_asked_for() {
     check((25, 3), 999, (25, 3));
     check((25, 3), 3_500, (22, 3));
     check((25, 3), 8_900, (17, 1));
-    // The term of what is before the first entry is not known.
+    // The term of the entry before the first one is not known.
     check((25, 3), 1 << 30, (1, 1));
     check((1, 1), 1 << 30, (1, 1));
     // Another entry was committed there, none is held there, an empty tree has none.
@@ -260,7 +260,7 @@ fn a_reset_voids_what_was_there() {
     assert_eq!(entries(&log).expect("reads"), run(4, 5000..=5003, 10));
 }
 
-/// What stood there in place of what is in the snapshot was kept, with all behind it.
+/// Regression: an open behind a snapshot kept entries that contradict it, with all behind them.
 #[test]
 fn behind_a_snapshot_goes_on_only_what_belongs_there() {
     for (snapshot, expect) in

@@ -321,7 +321,7 @@ fn every_bit_of_the_last_record_of_a_killed_process() {
         at_the_brim += u64::from(log.room().0 == 0);
         drop(log);
         if rng.below(4) == 0 {
-            // What a recovery found is seen by clients as well.
+            // Clients see the entries that a recovery found as well.
             drop(open(&disk).expect("opens"));
         }
         let files = files_of(&disk);

@@ -1,15 +1,15 @@
 //! Power cuts on the simulated disk: thousands of seeds, and every step between two system calls of one workload.
 //!
-//! After each crash the log must hold what some prefix of the calls made, at least up to the last successful sync, and
-//! take new entries. A failing seed is printed and repeats itself.
+//! After each crash the log must hold the result of some prefix of the calls, at least up to the last successful sync.
+//! It must take new entries. A failing seed is printed and repeats itself.
 
 use crate::common::{Done, Model, OwnedEntry, Rng, config, entries, open};
 use corral_storage::{HardState, Log, LogError, Record, SimDisk};
 
-/// A log under test with the history of what was done to it.
+/// A log under test with the history of its calls.
 struct Run {
     disk: SimDisk,
-    /// What the log certainly held at the beginning of `history`.
+    /// The certain content of the log at the beginning of `history`.
     base: Model,
     history: Vec<Done>,
     /// This many of `history` were synced.
@@ -39,7 +39,7 @@ impl Run {
                 Done::Reset(_) => unreachable!("a reset is no record"),
             })
             .collect();
-        // Whatever the call answers, some of the batch may be on disk after a crash.
+        // Some of the batch may be on disk after a crash, also if the call fails.
         self.history.extend(batch.iter().cloned());
         log.append(&records)
     }

@@ -1,8 +1,10 @@
-//! One page of a data directory's log files lost between the end of a process and the next start: whatever page it is, and
-//! whatever the process was doing, no acknowledged write is lost. The log opens with all of them, or is refused as damaged.
+//! One page of a data directory's log files is lost between the end of a process and the next start. No acknowledged
+//! write is lost, whatever page it is and at whatever point the process ended. The log opens with all of them, or is
+//! refused as damaged.
 //!
-//! Logs of random histories (appends, rolls, trims, resets, rests, restarts), each page of each file in turn zeroed, filled
-//! with ones, with noise, with what it held earlier, and with one bit flipped; on the simulated disk and on a real one.
+//! Logs have random histories (appends, rolls, trims, resets, rests, restarts). Each page of each file in turn is
+//! zeroed, filled with ones, with noise, or with its earlier content, or has one bit flipped. The tests use a simulated
+//! disk and a real one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +17,10 @@ const PAGE_BYTES: usize = 4096;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Refused; or what is missing; or else whether something was cut, and was known not to be acknowledged.
+/// Refused; or the missing entries; or else whether something was truncated, and was known not to be acknowledged.
 type Opened = Result<Result<Option<bool>, String>, LogError>;
 
-/// What was acknowledged, and what was appended after it.
+/// The acknowledged calls, and the calls appended after them.
 struct History {
     acknowledged: Model,
     after: Vec<Done>,
@@ -108,8 +110,8 @@ struct Counts {
 }
 
 impl History {
-    /// Whether what was opened is one of the states that the log may be in: all that was acknowledged, and any beginning of
-    /// what was appended after it.
+    /// Whether the opened log is in one of its possible states: all acknowledged calls, and any beginning of the calls
+    /// after them.
     fn judge(&self, log: &Log<impl Disk>, recovered: &Recovered) -> Result<(), String> {
         let found = entries(log).map_err(|error| error.to_string())?;
         let mut model = self.acknowledged.clone();
@@ -128,7 +130,7 @@ impl History {
     }
 }
 
-/// What a page may become.
+/// The possible contents of a damaged page.
 fn damages(page: &[u8], earlier: Option<&[u8]>, rng: &mut Rng) -> Vec<Vec<u8>> {
     let noise: Vec<u8> = (0..PAGE_BYTES / 8).flat_map(|_| rng.next().to_le_bytes()).collect();
     let used = page.iter().rposition(|byte| *byte != 0).map_or(PAGE_BYTES, |last| last + 1);
@@ -170,7 +172,7 @@ fn every_page(
                         counts.opened += 1;
                         let cut = judged.unwrap_or_else(|reason| panic!("{}: LOST: {reason}", what()));
                         counts.cut += u64::from(cut.is_some());
-                        // A copy of the durable point is left, so what is cut is known to be none of what was acknowledged.
+                        // A copy of the durable point is left, so the truncated part is known not to be acknowledged.
                         assert_ne!(cut, Some(false), "{}", what());
                     }
                     Err(error) => {
@@ -240,7 +242,8 @@ fn files_in(path: &Path) -> Files {
     named.map(|(name, path)| (name, fs::read(path).expect("reads"))).collect()
 }
 
-/// A power cut alone loses nothing. With a lost page on top of it nothing is known of what is cut, and nothing is promised.
+/// A power cut alone loses nothing. With a lost page on top of it nothing is known of the truncated part, and nothing
+/// is promised.
 #[test]
 fn after_a_power_cut_nothing_is_promised_of_what_is_cut() {
     let (mut cuts, mut lost) = (0_u64, 0_u64);
@@ -273,8 +276,8 @@ fn after_a_power_cut_nothing_is_promised_of_what_is_cut() {
     assert!(cuts > 0);
 }
 
-/// The log opens without the file, with one of another length, and with an older one; a copy of it from a newer log is
-/// refused with what to do.
+/// The log opens without the file, with a file of another length, and with an older file. A copy of it from a newer log
+/// is refused with the remedy.
 #[test]
 fn a_durable_file_that_is_missing_old_or_of_another_log() {
     let disk = SimDisk::new();
@@ -319,7 +322,7 @@ fn a_durable_file_that_is_missing_old_or_of_another_log() {
     }
 }
 
-/// What a program before the file wrote opens, and a program that does not know the file loses nothing by going on.
+/// A log of a program before the file opens, and a program that does not know the file loses nothing by going on.
 #[test]
 fn an_older_program_in_between_is_noticed() {
     let disk = SimDisk::new();

@@ -83,7 +83,7 @@ fn a_foreign_directory_is_refused_and_left_alone() {
 fn a_mount_point_counts_as_empty_and_unfinished_files_go() {
     let place = directory();
     fs::create_dir(place.path().join("lost+found")).expect("makes");
-    // What an administrator of ZooKeeper puts there before the first start.
+    // Files that an administrator of ZooKeeper puts there before the first start.
     fs::write(place.path().join("myid"), "1\n").expect("writes");
     fs::write(place.path().join("initialize"), "").expect("writes");
     let disk = MmapDisk::open(place.path(), SyncRecipe::default()).expect("opens");
@@ -168,8 +168,8 @@ fn shortened_and_empty_files_are_typed_errors() {
     }
 }
 
-/// Session passwords and digests are in there. A directory that somebody made keeps its mode, and the owner is told of
-/// it.
+/// Session passwords and digests are in there. A directory that was made by hand keeps its mode, and the owner is told
+/// of it.
 #[test]
 fn files_and_directories_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -193,7 +193,7 @@ fn files_and_directories_are_for_their_owner_alone() {
     assert!(names.len() >= 7 && names.iter().any(|name| name == "DURABLE"), "{names:?}");
     assert!(files().all(|file| mode(&file) == 0o600), "{names:?}");
 
-    // What an earlier version left, in a directory that a group was given on purpose.
+    // Files of an earlier version, in a directory that a group was given on purpose.
     files().for_each(|file| fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("changes the mode"));
     fs::write(path.join("myid"), "1").expect("writes");
     fs::set_permissions(path.join("myid"), fs::Permissions::from_mode(0o644)).expect("changes the mode");
@@ -204,7 +204,8 @@ fn files_and_directories_are_for_their_owner_alone() {
     assert!(files().all(|file| mode(&file) == if file.ends_with("myid") { 0o644 } else { 0o600 }));
 }
 
-/// A server writes, rolls, trims and recycles meanwhile. What seems to be missing is there when it is read once more.
+/// A server writes, rolls, trims and recycles meanwhile. Entries that seem to be missing are there when they are read
+/// once more.
 #[test]
 fn a_log_that_is_being_written_is_never_damaged() {
     use std::sync::atomic::{AtomicBool, Ordering};

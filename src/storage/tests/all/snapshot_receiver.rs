@@ -45,9 +45,9 @@ fn pieces_of_any_size_make_the_snapshot() {
     }
 }
 
-/// An entry that changes no znode has no zxid of its own: the server that takes the snapshot over may be about to write
-/// one at the same zxid that ends one entry earlier. With that in its place, a log that begins behind the other would
-/// have a hole.
+/// An entry that changes no znode has no zxid of its own. So the server that takes the snapshot over may be about to
+/// write a snapshot at the same zxid that ends one entry earlier. With that in its place, a log that begins behind the
+/// other would have a hole.
 #[test]
 fn a_snapshot_taken_over_is_not_replaced_by_one_of_the_same_zxid() {
     let disk = SimDisk::new();

@@ -134,12 +134,12 @@ impl<'a> Wire<'a> for Acl<'a> {
 }
 
 impl Acl<'static> {
-    /// All permissions for everybody.
+    /// All permissions for every client.
     pub const WORLD_ALL: Self = Self { perms: perms::ALL, scheme: Some("world"), id: Some("anyone") };
 }
 
 impl Vector<'static, Acl<'static>> {
-    /// The ACL of one entry that grants everything to everybody: `world:anyone:31`.
+    /// The ACL of one entry that grants everything to every client: `world:anyone:31`.
     pub const OPEN_ACL_UNSAFE: Self = Self::of_valid(1, Acl::USUAL);
 }
 

@@ -1,7 +1,7 @@
-//! Golden transcripts: every frame a real ZooKeeper 3.9.4 server and its client exchanged decodes with the record the
-//! operation table names, leaves nothing over, and encodes to the very same bytes.
+//! Golden transcripts: every frame that a real ZooKeeper 3.9.4 server and its client exchanged decodes with the record
+//! that the operation table names. It leaves nothing over, and encodes to the very same bytes.
 //!
-//! `golden/record.py` says how the transcripts were taken and what their lines mean.
+//! `golden/record.py` says how the transcripts were taken and explains their lines.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -122,8 +122,8 @@ fn reencode(mark: &str, name: &str, reader: &mut Reader<'_>, writer: &mut Writer
             match (header, op) {
                 (ReplyHeader { xid: -1, .. }, _) => step!(WatcherEvent)(reader, writer),
                 (ReplyHeader { err: 0, .. }, Some(op)) => record_step(op.response())(reader, writer),
-                // An error reply is a header. ZooKeeper sends the results made so far behind the header of a
-                // multiRead that turns out to hold a write; clients do not look at them.
+                // An error reply is a header. ZooKeeper sends the results made so far behind the header of a multiRead
+                // that turns out to hold a write. Clients do not look at them.
                 (_, Some(OpCode::MultiRead)) if reader.remaining() > 0 => step!(MultiResponse)(reader, writer),
                 _ => Ok(()),
             }
@@ -209,8 +209,8 @@ fn every_cut_of_a_recorded_record_is_refused() {
     });
 }
 
-/// One byte of a recorded frame is changed: it is refused, or it is another record that encodes to what was read. No
-/// change makes a decoder panic.
+/// One byte of a recorded frame is changed: it is refused, or it is another record that encodes to the changed bytes.
+/// No change makes a decoder panic.
 #[test]
 fn changed_bytes_are_refused_or_other_records() {
     let (mut refused, mut other) = (0_u32, 0_u32);

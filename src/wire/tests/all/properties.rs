@@ -1,5 +1,5 @@
-//! Properties over made-up records and hostile bytes: what is encoded decodes to itself, no cut record is accepted, and
-//! no bytes make a decoder panic or allocate.
+//! Properties over made-up records and hostile bytes. A record decodes to itself, no cut record is accepted, and no
+//! bytes make a decoder panic or allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -249,7 +249,8 @@ proptest! {
         round_trip!(ListRecursiveResponse, ListRecursiveResponse { names: f.names(0) });
     }
 
-    /// The records whose last byte may be missing: that one cut is another record, every other is refused.
+    /// The records with a last byte that may be missing: without it they are another record, every other cut is
+    /// refused.
     #[test]
     fn connect_records_round_trip(f in fields(), read_only: Option<bool>) {
         let request = ConnectRequest {
@@ -361,7 +362,7 @@ proptest! {
         prop_assert_eq!(allocations(|| decode_as_everything(&bytes)), 0);
     }
 
-    /// Whatever the first frame is said to be, it lies within the bytes and the limit.
+    /// A decoded first frame lies within the bytes and the limit.
     #[test]
     fn frames_lie_within_their_bytes(bytes in hostile(), max in 0_usize..64) {
         if let Ok(Some((body, taken))) = next_frame(&bytes, max) {

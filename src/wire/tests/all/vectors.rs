@@ -1,5 +1,5 @@
-//! The test vectors of the protocol's specification, computed independently of this code: each must decode to the
-//! values told there and encode to the same bytes. Frames are written with their length word, blanks ignored.
+//! The test vectors of the protocol's specification, computed independently of this code. Each must decode to the
+//! values given there and encode to the same bytes. Frames are written with their length word, blanks ignored.
 
 use corral_wire::consts::{CreateMode, EventType, KeeperState, XID_NOTIFICATION, XID_PING};
 use corral_wire::frame::{FRAME_MAX_DEFAULT, append_frame, next_frame};

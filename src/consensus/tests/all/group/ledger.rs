@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{Index, Machine, NodeId, Term};
 
-/// What an applied entry is remembered by; 0 for an entry without payload.
+/// Identity of an applied entry: its term, and a number that is 0 for an entry without payload.
 pub(crate) type Line = (Term, u64);
 
 /// First byte of a membership change's context here, so that it is told from a number.
@@ -17,23 +17,23 @@ pub(crate) struct Ledger {
     pub(crate) waiting: VecDeque<u64>,
     proposed: VecDeque<u64>,
     leads: Option<Term>,
-    /// What is applied, from index 1 on.
+    /// The applied entries, from index 1 on.
     pub(crate) lines: Vec<Line>,
     pub(crate) contexts: usize,
     /// Leaderships that ended with proposals under way.
     pub(crate) lost_tails: usize,
     /// Proposals of such a leadership.
     forgotten: Vec<u64>,
-    /// Of those, the ones that were committed all the same.
+    /// Proposals among `forgotten` that were committed all the same.
     pub(crate) came_back: usize,
     work: u64,
 }
 
-/// What an entry costs: a turn applies a few.
+/// Cost of an entry, so that a turn applies a few.
 pub(crate) const COST: u64 = APPLIED_WORK_MAX / 3;
 
 impl Ledger {
-    /// What a snapshot holds.
+    /// The ledger of a snapshot with `lines`.
     pub(crate) fn holding(lines: Vec<Line>) -> Ledger {
         Ledger { lines, ..Ledger::default() }
     }

@@ -1,8 +1,8 @@
 //! A group of replicas in memory: disks written late, one link per direction that breaks as TCP does, and a checker.
 //!
 //! A link loses only by breaking: everything under way on it is gone, what was not sent yet goes on. Everything is
-//! drawn from one seed and time is a counter. What a server says of its disk is compared with its disk at the moment it
-//! says it.
+//! drawn from one seed and time is a counter. The claims of a server about its disk are compared with the disk at that
+//! moment.
 
 pub(crate) mod ledger;
 mod server;
@@ -36,7 +36,7 @@ pub(crate) fn random(seed: u64) -> Random {
 pub(crate) enum Bug {
     /// A write is reported durable before it is.
     AckBeforeSync,
-    /// A restarted server does not remember whom it voted for.
+    /// A restarted server has lost its vote.
     ForgetVote,
 }
 
@@ -112,10 +112,10 @@ pub(crate) struct Group {
     pub(crate) disks: Vec<Disk>,
     pub(crate) servers: Vec<Option<Server>>,
     links: BTreeMap<(usize, usize), Link>,
-    /// What was applied anywhere, from index 1 on.
+    /// The entries applied by any server, from index 1 on.
     pub(crate) committed: Vec<Line>,
     leaders: BTreeMap<Term, NodeId>,
-    /// Whom each server voted for.
+    /// The candidate that each server voted for.
     votes: BTreeMap<(usize, Term), NodeId>,
     /// Members come and go: messages of strangers are no wonder.
     pub(crate) strangers: bool,
@@ -158,7 +158,8 @@ impl Group {
         self.servers[at] = Some(Server::start(at, &mut self.disks[at], seed, self.faults.bug));
     }
 
-    /// The process ends: every connection of it is reset, and those who hear of it know that it is gone.
+    /// The process ends. Each of its connections is reset, and a server that receives the reset knows that the process
+    /// is gone.
     pub(crate) fn crash(&mut self, at: usize) {
         let Some(server) = self.servers[at].take() else { return };
         self.count(&server.ledger);
@@ -190,7 +191,7 @@ impl Group {
         }
     }
 
-    /// Cuts or heals one direction. What was under way is lost either way.
+    /// Cuts or heals one direction. Messages under way are lost either way.
     pub(crate) fn cut(&mut self, from: usize, to: usize, cut: bool) {
         self.break_link(from, to);
         self.links.entry((from, to)).or_default().cut = cut;
@@ -223,7 +224,7 @@ impl Group {
         }
     }
 
-    /// Ends all faults and runs until everybody has everything, then commits once more.
+    /// Ends all faults and runs until every server has every entry, then commits once more.
     pub(crate) fn settle(&mut self, limit: u64) {
         self.faults = Faults { bug: self.faults.bug, ..Faults::NONE };
         self.quiet = true;
@@ -315,8 +316,8 @@ impl Group {
         }
     }
 
-    /// What this server applied turns to nonsense, and it hears of that. A sound server must be left that needs nothing but
-    /// the logs of the others.
+    /// Corrupts the applied state of this server, and reports that to it. A sound server must be left that needs
+    /// nothing but the logs of the others.
     pub(crate) fn distrust(&mut self, at: usize) {
         let is_corrupt = |at: usize| self.servers[at].as_ref().is_some_and(|server| server.replica.is_state_corrupt());
         let corrupt = (0..self.servers.len()).filter(|other| *other == at || is_corrupt(*other));
@@ -392,7 +393,7 @@ impl Group {
         link.flying.push_back(Flying { due, message, snapshot });
     }
 
-    /// Nobody says what its disk does not hold: a vote, a candidacy, an entry.
+    /// Checks that a server claims nothing that its disk does not hold: a vote, a candidacy, an entry.
     fn check_said(&mut self, at: usize, message: &PeerMessage) {
         let disk = &self.disks[at];
         let hard = disk.hard;
@@ -406,7 +407,7 @@ impl Group {
             PeerBody::Vote { pre: false, .. } => {
                 assert!(voted_for(message.from), "server {at} stands with a vote that is not durable: {message:?}");
             }
-            // What was said to a former leader was true once, and may be replaced in the same write.
+            // An acknowledgement to a former leader was true once, and the same write may replace the entry.
             PeerBody::AppendReply(AppendReply::Accepted { index, .. }) if hard.term <= message.term => {
                 assert!(*index <= disk.last(), "server {at} acknowledges {index}, its disk ends at {}", disk.last());
             }
@@ -529,8 +530,8 @@ impl Group {
         server.checked = server.checked.max(lines.len());
     }
 
-    /// An applied entry is the one everybody else applied there, or the next one; and by then it is on the disks of a
-    /// majority.
+    /// An applied entry equals the entry that the other servers applied at that index, or is the next one. By then it
+    /// is on the disks of a majority.
     fn check_applied(&mut self, at: usize, line: Line) {
         if let Some(known) = self.committed.get(at) {
             assert_eq!(*known, line, "entry {} differs", at + 1);

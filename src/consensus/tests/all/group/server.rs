@@ -22,7 +22,7 @@ pub(crate) struct Snapshot {
 /// A few entries: followers that lag further are sent entries from disk.
 const CACHE_BYTES: u64 = 500;
 
-/// What survives a crash.
+/// The state that survives a crash.
 #[derive(Clone)]
 pub(crate) struct Disk {
     pub(crate) hard: HardState,
@@ -167,11 +167,11 @@ impl Server {
         assert_eq!(disk.last(), last, "the log is as long as before");
     }
 
-    /// A durable snapshot of what is applied; the log before it is dropped.
+    /// Makes a durable snapshot of the applied state, and drops the log before it.
     pub(crate) fn make_snapshot(&mut self, disk: &mut Disk) {
         let index = self.replica.applied();
         let installing = self.pending.iter().any(|write| write.snapshot.is_some());
-        // The disk writes in order: a snapshot of what it does not hold yet would be ahead of its log.
+        // The disk writes in order: a snapshot of entries that it does not hold yet would be ahead of its log.
         if installing || self.replica.is_state_corrupt() || index <= disk.snapshot.index || index > disk.last() {
             return;
         }

@@ -62,7 +62,7 @@ impl Faults {
     }
 }
 
-/// What identifies a committed entry.
+/// The identity of a committed entry.
 pub(crate) type Mark = (Term, usize, u64);
 
 pub(crate) fn mark(entry: &Entry) -> Mark {
@@ -84,7 +84,7 @@ pub(crate) struct Net {
     quiet: bool,
     /// Server to partition number.
     side: Vec<u64>,
-    /// What was committed, anywhere, from index 1 on.
+    /// The entries committed by any server, from index 1 on.
     pub(crate) committed: Vec<Mark>,
     leaders: BTreeMap<Term, NodeId>,
     reads: BTreeMap<u64, usize>,
@@ -170,7 +170,7 @@ impl Net {
         }
     }
 
-    /// Ends all faults and runs until everybody has everything, then commits once more.
+    /// Ends all faults and runs until every server has every entry, then commits once more.
     pub(crate) fn settle(&mut self, limit: u64) {
         self.faults = Faults { big_entries: self.faults.big_entries, ..Faults::NONE };
         self.side.fill(0);
@@ -388,8 +388,8 @@ impl Net {
         server.take_append(self.now, &mut self.random, self.faults.persist_delay);
     }
 
-    /// A delivered entry is the one everybody else delivered at that index, or the next one; and by then it is on
-    /// the disks of a majority.
+    /// A delivered entry equals the entry that the other servers delivered at that index, or is the next one. By then
+    /// it is on the disks of a majority.
     fn check_committed(&mut self, entry: &Entry) {
         let at = usize::try_from(entry.index.0 - 1).expect("small");
         if let Some(known) = self.committed.get(at) {

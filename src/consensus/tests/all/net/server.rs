@@ -9,7 +9,7 @@ use corral_consensus::{
 use super::id_of;
 use crate::setup::{Random, config};
 
-/// What survives a crash.
+/// The state that survives a crash.
 #[derive(Clone)]
 pub(crate) struct Disk {
     pub(crate) hard: HardState,
@@ -118,7 +118,7 @@ impl Server {
             }
         }
         if install.is_some() {
-            // What was committed before is in the snapshot.
+            // Entries that were committed before are in the snapshot.
             self.to_apply.clear();
         }
         let due = now + random.below(delay);
@@ -140,7 +140,7 @@ impl Server {
         self.node.applied(Index(self.applied));
     }
 
-    /// A durable snapshot of what is applied; the log before it is dropped.
+    /// Makes a durable snapshot of the applied state, and drops the log before it.
     pub(crate) fn make_snapshot(&mut self, disk: &mut Disk) {
         if self.applied <= disk.snapshot.0.0 || self.pending.iter().any(|write| write.install.is_some()) {
             return;

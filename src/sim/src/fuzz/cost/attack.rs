@@ -1,4 +1,4 @@
-//! What an attacker sends, as a structure: calls with lengths, repetitions and nesting. Each is a row of the cost table.
+//! An attack as a structure: calls with lengths, repetitions and nesting. Each is a row of the cost table.
 //!
 //! Knows the layouts of requests and nothing of the server.
 
@@ -6,7 +6,7 @@ use corral_wire::OpCode;
 
 use crate::fuzz::records::layout;
 
-/// The tree that a run begins with. It belongs to others and is open to everybody.
+/// The tree that a run begins with. It belongs to others and is open to every client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tree {
     /// `/a` and `/b`.

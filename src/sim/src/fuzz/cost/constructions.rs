@@ -4,7 +4,7 @@ use corral_wire::OpCode;
 
 use super::attack::{Acl, Call, Step, Tree, call};
 
-/// An operation and how to make it dear: the tree that the attack meets, what goes before, and what is measured.
+/// An operation and how to make it dear: the tree that the attack meets, the preparation, and the measured part.
 pub struct Construction {
     /// As the table names it.
     pub op: &'static str,
@@ -74,17 +74,17 @@ fn long(name: &str) -> String {
     format!("{name}{}#", "x".repeat(LONG))
 }
 
-/// Addresses that nobody has, then everybody.
+/// Addresses that match no client, then every client.
 fn addresses(zeros: usize) -> Acl {
     Acl { scheme: "ip", id: format!("10.0.0.1/{}32", "0".repeat(zeros)), open: true }
 }
 
-/// Users with long names, then everybody.
+/// Users with long names, then every client.
 fn users(pad: usize) -> Acl {
     Acl { scheme: "digest", id: format!("u{}1:h", "x".repeat(pad)), open: true }
 }
 
-/// What `auth` stands for.
+/// The identities that `auth` stands for.
 fn myself() -> Acl {
     Acl { scheme: "auth", id: String::new(), open: false }
 }

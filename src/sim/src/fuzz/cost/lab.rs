@@ -1,6 +1,6 @@
-//! A whole server in memory - a shard and the sequencer, the real ones - whose every turn is timed.
+//! A whole server in memory - a real shard and the real sequencer - that measures the time of every turn.
 //!
-//! Drives the actors as the server's executors do: a request is one turn of the shard, a log entry one turn of the
+//! Drives the actors as the server's executors do. A request is one turn of the shard. A log entry is one turn of the
 //! consensus core and one more of the shard. Entries are decoded from their bytes, as on a follower or in a replay.
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub(super) enum Core {
     Consensus,
 }
 
-/// What an attack cost the server. Times in ns of the thread's CPU, for the shard and the consensus core.
+/// The costs of an attack for the server. Times in ns of the thread's CPU, for the shard and the consensus core.
 #[derive(Clone, Debug, Default)]
 pub struct Bill {
     /// Requests, and their bytes.
@@ -239,7 +239,7 @@ impl Lab {
         self.settle();
     }
 
-    /// What the snapshot itself holds is no memory of the server's, so it does not count.
+    /// The content of the snapshot itself is no memory of the server's, so it does not count.
     fn snapshot(&mut self) {
         let held = memory::held();
         let frozen = self.sequencer.freeze(self.now, Vec::new());

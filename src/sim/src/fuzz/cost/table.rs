@@ -1,4 +1,4 @@
-//! The table of what every operation costs at worst: each construction three times, the least time of each turn.
+//! The table of the worst costs of every operation: each construction three times, the least time of each turn.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::lab::{self, Bill, Lab};
 pub const TURN_NS_MAX: u64 = 50_000_000;
 
 const RUNS: usize = 3;
-/// What took longer than that is not run again.
+/// A turn that took longer than that is not run again.
 const LONG_NS: u64 = 2_000_000_000;
 
 pub struct Row {

@@ -1,4 +1,4 @@
-//! What the tests of the log share: a small random generator, entries made from numbers, a model to compare with.
+//! Shared code of the tests of the log: a small random generator, entries made from numbers, a model to compare with.
 
 #![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
 #![allow(unreachable_pub, reason = "each test binary has a copy of its own")]
@@ -82,7 +82,7 @@ pub enum Done {
     Reset(u64),
 }
 
-/// What a log holds.
+/// The content of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     pub first: u64,
