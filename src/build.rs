@@ -1,7 +1,8 @@
 //! Tells the compiler how old the source is: the build date that `srvr` shows in ZooKeeper's form.
 //!
-//! The same source gives the same date, so that builds can be compared byte by byte: `SOURCE_DATE_EPOCH` if it is set, else the
-//! date of the commit, else, in a folder without git, the date of the package in `Cargo.toml`. No network, no clock.
+//! The same source gives the same date, so that builds can be compared byte by byte. It is `SOURCE_DATE_EPOCH` if that is
+//! set, or else the date of the commit. In a folder without git it is the date of the package in `Cargo.toml`. No network,
+//! no clock.
 
 use std::path::Path;
 use std::process::Command;

@@ -19,7 +19,7 @@ const ACCEPTED: u64 = 32;
 pub(crate) const HTTP_CONNECTIONS_MAX: u16 = 32;
 /// In an ensemble: connections to the port for servers without a handshake. The last is accepted before the oldest is closed.
 pub(crate) const STRANGERS: u64 = 256 + 1;
-/// Of each other server: both connections, those that are ending, the bell of its sender, and the resolver of names.
+/// Of each other server: both connections, ending connections, the bell of its sender, and the resolver of names.
 const PER_PEER: u64 = 16;
 /// Other servers that are counted at least, because a reconfig may add some.
 const PEERS_MIN: u64 = 4;

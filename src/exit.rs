@@ -1,8 +1,8 @@
 //! How the process ends: the one list of exit codes, and `Fault`, the reason that travels with a code.
 //!
-//! Lives on whatever thread calls it; holds plain data only. It knows the errors of storage, to give them their code,
-//! not how a fault is shown: `main` prints the sentence once and leaves with the code. A panic is no fault of this
-//! list: the process aborts and the supervisor sees SIGABRT.
+//! Plain data, for any thread. It gives errors of storage their code. It does not show a fault: `main` prints the
+//! sentence once and leaves with the code. A panic is no fault of this list: the process aborts and the supervisor sees
+//! SIGABRT.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ macro_rules! exit_codes {
             /// All codes in ascending order.
             pub(crate) const ALL: &[ExitCode] = &[$( ExitCode::$name, )+];
 
-            /// What the code means and what to do, one paragraph.
+            /// The meaning of the code and the remedy, one paragraph.
             pub(crate) fn doc(self) -> &'static str {
                 match self { $( ExitCode::$name => concat!($( $doc ),+).trim_ascii(), )+ }
             }
@@ -98,13 +98,13 @@ impl ExitCode {
     }
 }
 
-/// Why a command ended early: the exit code and one clear sentence that says what happened and what to change.
+/// Why a command ended early: the exit code, and one sentence with cause and remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{sentence}")]
 pub(crate) struct Fault {
     /// The code the process leaves with; never `Ok`.
     pub(crate) code: ExitCode,
-    /// What happened and what to do. May span lines when several things are wrong at once.
+    /// Cause and remedy. May span lines when several things are wrong at once.
     pub(crate) sentence: String,
 }
 
@@ -188,7 +188,7 @@ fn is_backup(name: &str) -> bool {
     [".zst", ".zst.age"].iter().any(|end| name.ends_with(end)) || name.split_once("Z-").is_some_and(is_chain)
 }
 
-/// The error in words, and what to do if permission is missing.
+/// The error in words, with the remedy if permission is missing.
 fn with_advice(error: &dyn Error) -> String {
     let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     match cause.map(io::Error::kind) {
@@ -226,7 +226,7 @@ pub(crate) enum Ending {
     Failed(Fault),
 }
 
-/// What to say of an entry that is whole and not understood.
+/// The fault of an intact entry that cannot be decoded.
 pub(crate) fn not_a_batch(entry: u64) -> Fault {
     let sentence =
         format!("log entry {entry} is not of the format that this version reads; start the version that wrote it");

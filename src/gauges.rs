@@ -1,5 +1,4 @@
-//! What plain threads count for whoever asks: shared numbers, each written by one thread, none on the path of a
-//! request.
+//! Counters of plain threads, for reports: shared numbers, each written by one thread, none on the path of a request.
 
 pub(crate) mod latencies;
 
@@ -28,7 +27,8 @@ pub(crate) struct Gauges {
     looking_count: AtomicU64,
     /// Place in `ReconfigStep::ALL`.
     reconfig: AtomicU8,
-    /// Of an ensemble: who votes, and who keeps up with this leader. Written once a tick; nobody holds it for long.
+    /// Of an ensemble: the voters, and the members that keep up with this leader. Written once a tick. No thread holds
+    /// it for long.
     quorum: Mutex<Option<Quorum>>,
     /// Id of the leader; 0: none is known.
     leader: AtomicU64,
@@ -51,11 +51,11 @@ pub(crate) struct Gauges {
     /// Times that this server let another lead because its log was stalled.
     pub(crate) slow_disk_transfers: AtomicU64,
     pub(crate) log_entries_kept: AtomicU64,
-    /// The log, or another server's snapshot, has no space, and what the leader gives is not taken.
+    /// There is no space for the log or for another server's snapshot: entries of the leader are not accepted.
     pub(crate) stalled: AtomicBool,
-    /// What the consensus actor found; 0 while it serves.
+    /// The obstacle that the consensus actor found. 0 while it serves.
     obstacle: AtomicU8,
-    /// What others than the consensus actor found wrong with the data here: the digest's comparison, the scrubber.
+    /// The fault of the data here that the comparison of digests or the scrubber found.
     withheld: AtomicU8,
     /// Place in the log of the snapshot that is served; 0: none that is a file.
     pub(crate) served_snapshot: AtomicU64,
@@ -100,13 +100,13 @@ impl Gauges {
         latencies::sum(&self.latencies.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What this server is among others.
+    /// The mode of this server.
     pub(crate) fn mode(&self) -> Mode {
         let place = usize::from(self.mode.load(Ordering::Relaxed));
         Mode::ALL.get(place).copied().unwrap_or_default()
     }
 
-    /// What the engine tells of this server.
+    /// The status of this server, from the engine.
     pub(crate) fn show(&self, status: &Status) {
         self.set_mode(status.mode);
         self.set_reconfig(status.reconfig);
@@ -244,7 +244,7 @@ impl Gauges {
         *self.proposals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What scrubs found.
+    /// Findings of scrubs.
     pub(crate) fn scrub(&self) -> ScrubFacts {
         ScrubFacts {
             completed_s: self.scrubbed_at_s.load(Ordering::Relaxed),
@@ -254,12 +254,12 @@ impl Gauges {
         }
     }
 
-    /// Who votes, and who keeps up; `None` of a server that is alone.
+    /// The voters, and the members that keep up. `None` of a standalone server.
     pub(crate) fn quorum(&self) -> Option<Quorum> {
         *self.quorum.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `srst`: all but the freezes and the hand-overs, which nobody should lose sight of.
+    /// `srst`: all but the freezes and the hand-overs, which must stay visible.
     pub(crate) fn reset(&self) {
         self.refused.store(0, Ordering::Relaxed);
         self.slow_syncs.count.store(0, Ordering::Relaxed);

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A panic is a bug of ours: no thread goes on without the one that had it, whatever profile this was built with.
+/// A panic is a bug of corral: it ends the whole process, in every build profile.
 fn abort_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,7 +1,7 @@
 //! Every message between threads: closed enums, one mailbox an actor, a batch a message.
 //!
-//! Channels are unbounded on purpose: what travels in them is bounded at its source (bytes in flight per shard, appends
-//! under way, batches that the slowest shard has not applied, one snapshot at a time).
+//! Channels are unbounded on purpose, because messages are bounded at their source: bytes in flight per shard, appends
+//! under way, one snapshot at a time. Batches are bounded by the slowest shard.
 
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
@@ -82,9 +82,9 @@ pub(crate) enum ToControl {
     Stop,
     /// A snapshot is to be written, if anything changed since the last one.
     SnapshotWanted,
-    /// What a shard has to say to it.
+    /// Messages of a shard.
     Piece { asker: Asker, shard: ShardId, piece: Box<Piece> },
-    /// What the leader has to say to it.
+    /// Messages of the leader.
     Sessions { asker: Asker, piece: Box<SessionPiece> },
     /// The connection has its answer, or is gone.
     Ended(Asker),
@@ -112,7 +112,7 @@ pub(crate) enum ToWriter {
         zxid: u64,
         index: u64,
     },
-    /// To be dropped here, where it stops nobody.
+    /// To be dropped here, where it delays no request.
     Drop(Garbage),
     /// A shard's clients have fallen silent: a good time to give memory back.
     Calm,

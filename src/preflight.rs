@@ -1,8 +1,8 @@
 //! Checks of the host before anything starts: locked memory, open files, io_uring, CPUs, the data directory.
 //!
-//! The main thread, before any other. Each refusal is one sentence that says what to change, with numbers, and has its
-//! own exit code: the runtime itself would panic or give an error nobody understands. It does not open the data
-//! directory nor listen.
+//! The main thread, before any other. Each refusal is one sentence with numbers and a remedy, and has its own exit
+//! code. Without these checks the runtime would panic or give an unclear error. It does not open the data directory nor
+//! listen.
 
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::exit::{ExitCode, Fault};
 
 /// Locked memory without which the runtime refuses to start, bytes.
 const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
-/// What one entry of `ring_depth` takes in the rings of an executor: three of the runtime's and the shard's own. A
+/// Bytes that one entry of `ring_depth` takes in the rings of an executor: three of the runtime's and the shard's own. A
 /// little less than the kernel counts, so that nothing is refused that would work.
 const MEMLOCK_BYTES_PER_ENTRY: u64 = 300;
 /// Connections below which a start makes no sense.
@@ -31,16 +31,16 @@ const CONNECTIONS_MAX: u64 = 1_000_000;
 /// Oldest kernel that the runtime supports.
 const KERNEL_MIN: &str = "5.8";
 
-/// What the checks found out.
+/// The results of the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     /// Connections that can be served: the configured number, or as many as open files allow; never 0.
     pub(crate) connections_max: u32,
-    /// What an operator should know.
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Checks this host for the configuration and its plan; raises soft limits to what is needed.
+/// Checks this host for the configuration and its plan. Raises soft limits as far as needed.
 ///
 /// # Errors
 /// The first thing that would keep the server from running.
@@ -115,7 +115,7 @@ fn raise(resource: Resource) -> rlim_t {
     }
 }
 
-/// What the kernel will be asked to lock.
+/// Bytes that the kernel will be asked to lock.
 #[derive(Clone, Copy)]
 struct LockedMemory {
     executors: u64,
@@ -217,7 +217,7 @@ fn read_sysctl(name: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Why `io_uring_setup` failed and what to change. `disabled` is the value of `kernel.io_uring_disabled`.
+/// The fault of a failed `io_uring_setup`, with the remedy. `disabled` is the value of `kernel.io_uring_disabled`.
 fn io_uring_fault(error: &io::Error, disabled: &str) -> Fault {
     let (code, sentence) = match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOSYS) => (

@@ -1,5 +1,5 @@
 //! Which program this is.
 
-/// What clients are told: the protocol spoken, then this program.
+/// The version for clients: the protocol spoken, then this program.
 pub(crate) const VERSION: &str =
     concat!("3.9.5-corral-", env!("CARGO_PKG_VERSION"), ", built on ", env!("CORRAL_BUILT"));

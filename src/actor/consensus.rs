@@ -173,7 +173,7 @@ impl ConsensusActor {
                 }
                 self.handle(event);
             }
-            ToConsensus::Peer(event) => self.heard_of_peer(event),
+            ToConsensus::Peer(event) => self.take_connection_event(event),
             ToConsensus::Timer => self.timer = None,
             ToConsensus::SessionsAsked { asker, from } => {
                 let piece = Box::new(self.engine.sequencer().report_sessions(&from));
@@ -182,7 +182,7 @@ impl ConsensusActor {
         }
     }
 
-    fn heard_of_peer(&mut self, event: ConnectionEvent) {
+    fn take_connection_event(&mut self, event: ConnectionEvent) {
         match event {
             ConnectionEvent::Name { peer, resolves } => self.handle_peer(peer, PeerEvent::Name { resolves }),
             ConnectionEvent::Up { peer, direction: Direction::Out, stream, .. } => {

@@ -47,13 +47,13 @@ pub(crate) struct SnapshotSettings {
 }
 
 /// Zxid and log index of a snapshot.
-type Place = (u64, u64);
+type SnapshotPosition = (u64, u64);
 
 /// Runs until every sender is gone. `served` is the snapshot that the server has started from, if that is to be trusted.
 pub(crate) fn run(
     disk: &MmapDisk,
     settings: &SnapshotSettings,
-    served: Option<Place>,
+    served: Option<SnapshotPosition>,
     snapshots: &Stopwatch,
     inbox: &flume::Receiver<ToWriter>,
     consensus: &Post<ToConsensus>,
@@ -115,7 +115,7 @@ pub(crate) fn run(
 /// The snapshots on the disk, as far as they concern the writer.
 struct Kept {
     /// The newest snapshot that is known to be whole.
-    newest: Option<Place>,
+    newest: Option<SnapshotPosition>,
     /// A snapshot with changes that are not to be trusted, and the reason. Nothing is written of a state above it.
     spoilt: Option<(Weak<Snapshot>, CorruptState)>,
     shortage: Shortage,
@@ -314,7 +314,7 @@ fn pace() -> Pace {
 }
 
 /// Removes old snapshots if that is wanted. Gives the log indices of the snapshots that stay and can be read.
-fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: Place) -> std::io::Result<Vec<u64>> {
+fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: SnapshotPosition) -> std::io::Result<Vec<u64>> {
     let names = if settings.purge { purge } else { kept_snapshots }(disk, newest, settings.retained)?;
     let readable = |name| match snapshot_index(disk, &name) {
         Ok(index) => Some(index),

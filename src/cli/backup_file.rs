@@ -24,11 +24,11 @@ pub(super) const STANDARD: &str = "-";
 /// Where its bytes go.
 struct Target {
     out: PathBuf,
-    place: Place,
+    place: Destination,
     extension: &'static str,
 }
 
-enum Place {
+enum Destination {
     Standard,
     File(NewFile),
     Object(Upload),
@@ -38,11 +38,11 @@ impl Target {
     fn create(out: &Path, is_encrypted: bool) -> Result<Target, Fault> {
         let extension = extension(is_encrypted);
         if out == Path::new(STANDARD) {
-            return Ok(Target { out: out.to_owned(), place: Place::Standard, extension });
+            return Ok(Target { out: out.to_owned(), place: Destination::Standard, extension });
         }
         if let Some(url) = object(out) {
             let upload = Upload::begin(url).map_err(|error| unwritable(out, &error))?;
-            return Ok(Target { out: out.to_owned(), place: Place::Object(upload), extension });
+            return Ok(Target { out: out.to_owned(), place: Destination::Object(upload), extension });
         }
         if out.is_file() {
             let sentence = format!("{}: it is there already; choose another name, or a directory", out.display());
@@ -55,17 +55,17 @@ impl Target {
         }
         let name = if out.is_dir() { out.join(format!("corral-{}", std::process::id())) } else { out.to_owned() };
         let file = NewFile::create(&name).map_err(|error| unwritable(&name, &error))?;
-        Ok(Target { out: out.to_owned(), place: Place::File(file), extension })
+        Ok(Target { out: out.to_owned(), place: Destination::File(file), extension })
     }
 
     fn finish(mut self, head: &Head) -> Result<Option<PathBuf>, Fault> {
-        let file = match mem::replace(&mut self.place, Place::Standard) {
-            Place::Standard => return Ok(None),
-            Place::Object(upload) => {
+        let file = match mem::replace(&mut self.place, Destination::Standard) {
+            Destination::Standard => return Ok(None),
+            Destination::Object(upload) => {
                 upload.finish().map_err(|error| unwritable(&self.out, &error))?;
                 return Ok(Some(self.out));
             }
-            Place::File(file) => file,
+            Destination::File(file) => file,
         };
         let name = if self.out.is_dir() {
             self.out.join(format!("corral-{}-{:016x}.{}", in_name(head.time_ms), head.zxid, self.extension))
@@ -80,14 +80,14 @@ impl Target {
 impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.place {
-            Place::Standard => io::stdout().write(bytes),
-            Place::File(file) => file.write(bytes),
-            Place::Object(upload) => upload.write(bytes),
+            Destination::Standard => io::stdout().write(bytes),
+            Destination::File(file) => file.write(bytes),
+            Destination::Object(upload) => upload.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if matches!(self.place, Place::Standard) { io::stdout().flush() } else { Ok(()) }
+        if matches!(self.place, Destination::Standard) { io::stdout().flush() } else { Ok(()) }
     }
 }
 

@@ -247,14 +247,14 @@ sections! {
         /// Bytes of replies and watch events queued on one connection above which it is closed: a client that does not
         /// read.
         reply_buffer_bytes_hard_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
-        /// Bytes of memory that all connections together hold, each shard with its share of them: replies and
-        /// watch events not sent, lists being written, requests that are not whole or that wait. A reply is
-        /// weighed before it is made: one of more than 16 KiB that does not fit waits, and its connection is
-        /// not read. A client that has more than 16 KiB to take is closed when an event is due to it. Of a
-        /// large request the rest is read when there is memory for all of it. An eighth is for connections
-        /// that hold 256 KiB or less. When a request has waited 2 s, clients that take less than 256 KiB/s of
-        /// what they hold are closed, oldest first. After 0.5 s those that send less than that of a request
-        /// begun. A single reply larger than the limit is made when all others hold no more than half of it.
+        /// Bytes of memory that all connections together hold. Each shard has its share. It counts unsent replies and
+        /// watch events, lists in progress, and incomplete or waiting requests. A reply is weighed before it is made:
+        /// one of more than 16 KiB that does not fit waits, and its connection is not read. A client that has more than
+        /// 16 KiB to take is closed when an event is due to it. Of a large request the rest is read when there is
+        /// memory for all of it. An eighth is for connections that hold 256 KiB or less. When a request has waited 2 s,
+        /// clients that take less than 256 KiB/s of their replies are closed, oldest first. After 0.5 s, clients that
+        /// send less than that of an incomplete request. A single reply larger than the limit is made when all others
+        /// hold no more than half of it.
         reply_buffer_bytes_total_max: u64 = GIB, range(MIB, 1024 * GIB), "bytes";
         /// Paths one connection may watch. A request that would add one more is answered THROTTLEDOP.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";
@@ -331,12 +331,11 @@ sections! {
         /// snapshot's size. This bounds the replay at a restart. Writes that take long to apply count for as
         /// many bytes as ordinary ones of that time. 0 = never because of the log.
         log_bytes_max: u64 = 128 * MIB, range(0, 1024 * GIB), "bytes";
-        /// Least time between the starts of two snapshots, except on request, at shutdown, when writing has
-        /// become calm (`calm_ms`), and after a quarter of it when the changes have outgrown the share eight
-        /// times.
+        /// Least time between the starts of two snapshots. It does not hold on request, at shutdown, and when writing
+        /// has become calm (`calm_ms`). A quarter of it is enough when the changes have outgrown the share eight times.
         interval_min_ms: u64 = 10_000, range(0, INTERVAL_MS_MAX), "ms";
-        /// When writing has fallen below an eighth of what it was, for this long, a snapshot that is due is written
-        /// without waiting for `interval_min_ms`. 0 = it waits.
+        /// When writing has fallen below an eighth of its former rate for this long, a due snapshot is written without
+        /// waiting for `interval_min_ms`. 0 = it waits.
         calm_ms: u64 = 1000, range(0, INTERVAL_MS_MAX), "ms";
         /// A snapshot is written at least this often if anything changed. 0 = not because of time.
         interval_max_ms: u64 = 3_600_000, range(0, INTERVAL_MS_MAX), "ms";
@@ -543,9 +542,9 @@ sections! {
         /// Time for which a shard polls after traffic before it sleeps. It lowers latency, and keeps the CPU
         /// busy under traffic. Only where the sockets are served by a ring.
         poll_us: u32 = 0, range(0, 2000), "us";
-        /// First rung of the heartbeat timers while there is work.
+        /// Shortest heartbeat timer while there is work.
         heartbeat_busy_ms: u32 = 5, range(1, 1000), "ms";
-        /// First rung of the heartbeat timers while idle. Not below `runtime.heartbeat_busy_ms`.
+        /// Shortest heartbeat timer while idle. Not below `runtime.heartbeat_busy_ms`.
         heartbeat_idle_ms: u32 = 50, range(1, 10_000), "ms";
         /// The watchdog logs a core that made no progress for this long, and sends it a wake-up signal. At least five times
         /// `runtime.heartbeat_idle_ms`.

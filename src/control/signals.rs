@@ -21,13 +21,13 @@ use crate::runtime::mailbox::Post;
 /// read or opened again.
 #[derive(Clone)]
 pub(crate) struct Signals {
-    heard: Arc<Heard>,
+    received: Arc<Received>,
     /// Holds something from the first wish to stop on.
     stop: flume::Receiver<()>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Received {
     stops: AtomicU32,
     first_stop: OnceLock<Instant>,
     actor: OnceLock<Post<ToConsensus>>,
@@ -44,18 +44,18 @@ impl Signals {
         let failed = |error: std::io::Error| Fault::new(ExitCode::Internal, format!("cannot handle signals: {error}"));
         let mut handlers = Handlers::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map_err(failed)?;
         let (wish, stop) = flume::bounded(1);
-        let signals = Signals { heard: Arc::default(), stop };
-        let heard = Arc::clone(&signals.heard);
+        let signals = Signals { received: Arc::default(), stop };
+        let received = Arc::clone(&signals.received);
         let listen = move || {
             for signal in handlers.forever() {
                 match signal {
-                    SIGHUP => heard.reload(),
+                    SIGHUP => received.reload(),
                     SIGTERM | SIGINT => {
-                        heard.stop();
+                        received.stop();
                         // There is one already if this is not the first.
                         let _ = wish.try_send(());
                     }
-                    _ => heard.pass_on(Event::SnapshotRequested),
+                    _ => received.pass_on(Event::SnapshotRequested),
                 }
             }
         };
@@ -65,20 +65,20 @@ impl Signals {
 
     /// From here on the actor is told; also of a stop that was asked for before.
     pub(crate) fn pass_on_to(&self, actor: Post<ToConsensus>) {
-        assert!(self.heard.actor.set(actor).is_ok(), "there is one consensus actor");
+        assert!(self.received.actor.set(actor).is_ok(), "there is one consensus actor");
         if self.is_to_stop() {
-            self.heard.pass_on(Event::Stop);
+            self.received.pass_on(Event::Stop);
         }
     }
 
     /// From here on this is called at SIGHUP too. It must not wait.
     pub(crate) fn reload_by(&self, reload: impl Fn() + Send + 'static) {
-        self.heard.reloads().push(Box::new(reload));
+        self.received.reloads().push(Box::new(reload));
     }
 
     /// Whether the server was told to stop.
     pub(crate) fn is_to_stop(&self) -> bool {
-        self.heard.stops.load(Ordering::SeqCst) > 0
+        self.received.stops.load(Ordering::SeqCst) > 0
     }
 
     /// Holds a message once the server is to stop, for a thread that waits for something else too.
@@ -98,12 +98,12 @@ impl Signals {
 
     /// Whether a stop need not wait any longer: it was asked for so long ago, or again.
     pub(crate) fn is_overdue(&self, timeout: Duration) -> bool {
-        let waited = self.heard.first_stop.get().map(Instant::elapsed);
-        self.heard.stops.load(Ordering::SeqCst) > 1 || waited.is_some_and(|waited| waited >= timeout)
+        let waited = self.received.first_stop.get().map(Instant::elapsed);
+        self.received.stops.load(Ordering::SeqCst) > 1 || waited.is_some_and(|waited| waited >= timeout)
     }
 }
 
-impl Heard {
+impl Received {
     fn stop(&self) {
         self.first_stop.get_or_init(Instant::now);
         self.stops.fetch_add(1, Ordering::SeqCst);
@@ -130,8 +130,8 @@ mod tests {
     use super::*;
     use crate::runtime::mailbox::{Bell, mailbox};
 
-    fn unheard() -> Signals {
-        Signals { heard: Arc::default(), stop: flume::bounded(1).1 }
+    fn no_signals() -> Signals {
+        Signals { received: Arc::default(), stop: flume::bounded(1).1 }
     }
 
     #[test]
@@ -140,25 +140,25 @@ mod tests {
             inbox.try_iter().filter(|message| matches!(message, ToConsensus::Event(Event::Stop))).count()
         };
         let bell = Bell::new().expect("files can be opened");
-        let (early, (post, inbox)) = (unheard(), mailbox(&bell));
-        early.heard.stop();
+        let (early, (post, inbox)) = (no_signals(), mailbox(&bell));
+        early.received.stop();
         early.pass_on_to(post);
         assert_eq!(stops(&inbox), 1);
-        let (late, (post, inbox)) = (unheard(), mailbox(&bell));
+        let (late, (post, inbox)) = (no_signals(), mailbox(&bell));
         late.pass_on_to(post);
         assert!(!late.is_to_stop() && stops(&inbox) == 0);
-        late.heard.stop();
+        late.received.stop();
         assert!(late.is_to_stop() && stops(&inbox) == 1);
     }
 
     #[test]
     fn timeout_ends_with_time_or_when_asked_again() {
-        let signals = unheard();
+        let signals = no_signals();
         let (short, long) = (Duration::ZERO, Duration::from_secs(3600));
         assert!(!signals.is_overdue(short), "nobody has asked for a stop");
-        signals.heard.stop();
+        signals.received.stop();
         assert!(signals.is_overdue(short) && !signals.is_overdue(long));
-        signals.heard.stop();
+        signals.received.stop();
         assert!(signals.is_overdue(long));
     }
 }

@@ -19,7 +19,7 @@ use crate::runtime::turn::Turn;
 use crate::runtime::watchdog::Pulse;
 
 /// Timers of the heartbeat, each twice as long as the one before.
-const RUNGS: u32 = 11;
+const TIMERS: u32 = 11;
 
 /// How an executor is set up.
 pub(crate) struct ExecutorSettings {
@@ -82,7 +82,7 @@ fn fault(plan: &ExecutorPlan, error: &GlommioError<()>) -> Fault {
     Fault::new(ExitCode::Internal, format!("executor {name} cannot start: {error}"))
 }
 
-/// Keeps a ladder of timers pending, so that no lost wake-up lasts. Each tick arms all rungs anew, and the first rung
+/// Keeps a series of timers pending, so that no lost wake-up lasts. Each tick arms all timers anew, and the first timer
 /// to fire is the next tick. One timer is not enough, because its wake-up may be the lost one.
 async fn heartbeat(busy: Duration, idle: Duration, turn: Rc<Turn>, pulse: Arc<Pulse>) {
     let mut seen = 0;
@@ -90,11 +90,11 @@ async fn heartbeat(busy: Duration, idle: Duration, turn: Rc<Turn>, pulse: Arc<Pu
         pulse.heartbeat();
         seen = memory::take_back_if_asked(seen);
         let base = if turn.was_busy() { busy } else { idle };
-        let mut rungs: Vec<Timer> = (0..RUNGS).map(|rung| Timer::new(base * (1 << rung))).collect();
+        let mut timers: Vec<Timer> = (0..TIMERS).map(|doubling| Timer::new(base * (1 << doubling))).collect();
         poll_fn(|cx| {
             let mut due = false;
-            for rung in &mut rungs {
-                due |= Pin::new(rung).poll(cx).is_ready();
+            for timer in &mut timers {
+                due |= Pin::new(timer).poll(cx).is_ready();
             }
             if due { Poll::Ready(()) } else { Poll::Pending }
         })

@@ -128,7 +128,7 @@ mod tests {
     fn only_a_sleeper_is_rung_for_and_once() {
         let bell = Bell::new().expect("a file can be opened");
         let (post, inbox) = mailbox(&bell);
-        let rung = |counter: BorrowedFd<'_>| {
+        let signals = |counter: BorrowedFd<'_>| {
             let mut polled = [rustix::event::PollFd::from_borrowed_fd(counter, rustix::event::PollFlags::IN)];
             let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
             if rustix::event::poll(&mut polled, Some(&now)).expect("it can be polled") == 0 {
@@ -138,7 +138,7 @@ mod tests {
             rustix::io::read(counter, &mut bytes).expect("it can be read");
             u64::from_ne_bytes(bytes)
         };
-        let count = || (rung(bell.inner()), rung(bell.outer()));
+        let count = || (signals(bell.inner()), signals(bell.outer()));
         let send = |number: i32| post.send(number).expect("the receiver is there");
         send(1);
         assert_eq!(count(), (0, 0));

@@ -16,8 +16,8 @@ use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
 use crate::actor::shard::{MAILBOX_BATCH, ShardActor};
-use crate::messages::{Event as EngineEvent, ToShard};
-use crate::net::client::{Event, ToSend};
+use crate::messages::{Event, ToShard};
+use crate::net::client::{SocketEvent, ToSend};
 use crate::runtime::mailbox::SleepsIn;
 use crate::runtime::turn::{Piece, Turn};
 
@@ -78,7 +78,7 @@ impl ShardActor {
     /// The last connection is closed: nothing is applied for this shard's sake from here on.
     pub(super) fn tell_drained(&self) {
         self.channels.taken.everything();
-        let _ = self.channels.consensus.send(EngineEvent::Drained.into());
+        let _ = self.channels.consensus.send(Event::Drained.into());
     }
 
     /// Until there is something to do, or the resident has had its rest; not at all when there is, but for the
@@ -135,20 +135,20 @@ impl ShardActor {
                 }
                 match self.clients.next() {
                     None => return self.go_on_with_the_stalled(piece),
-                    Some(Event::Accepted { stream }) => self.admit(stream),
-                    Some(Event::Received { conn, bytes }) => {
+                    Some(SocketEvent::Accepted { stream }) => self.admit(stream),
+                    Some(SocketEvent::Received { conn, bytes }) => {
                         self.pause_if_stalled(conn);
                         self.handle_client(now, conn, ClientEvent::Received { bytes: &bytes, applied });
                         spent += self.shard.borrow().spent();
                     }
-                    Some(Event::Ended { conn }) => self.handle_client(now, conn, ClientEvent::InputEnded),
-                    Some(Event::Failed { conn }) => self.handle_client(now, conn, ClientEvent::Failed),
+                    Some(SocketEvent::Ended { conn }) => self.handle_client(now, conn, ClientEvent::InputEnded),
+                    Some(SocketEvent::Failed { conn }) => self.handle_client(now, conn, ClientEvent::Failed),
                     // A client that is not read until it has taken its replies has many more requests. It comes after
                     // all other clients.
-                    Some(Event::Sent { conn, count }) if self.shard.borrow().is_stalled(conn) => {
+                    Some(SocketEvent::Sent { conn, count }) if self.shard.borrow().is_stalled(conn) => {
                         self.taken.borrow_mut().push_back((conn, count));
                     }
-                    Some(Event::Sent { conn, count }) => {
+                    Some(SocketEvent::Sent { conn, count }) => {
                         self.sent(now, conn, count);
                         spent += self.shard.borrow().spent();
                     }

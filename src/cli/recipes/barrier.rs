@@ -8,7 +8,7 @@ use corral_client::{CreateMode, Error, ErrorCode, Write, watcher};
 use corral_core::path;
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::recipes::child::{Holding, Place, hold};
+use crate::cli::recipes::child::{HeldZnode, Holding, hold};
 use crate::cli::recipes::examples::{BARRIER_ENTER, BARRIER_LEAVE, BARRIER_WAIT};
 use crate::cli::recipes::session::{self, Limit, Session, creation, unique};
 use crate::exit::{ExitCode, Fault};
@@ -117,7 +117,7 @@ fn enter(arguments: &Enter) -> Result<u8, Fault> {
 
 /// This process in the barrier.
 struct Member {
-    place: Place,
+    place: HeldZnode,
     /// Names of all members that this one leaves together with.
     all: Vec<String>,
 }
@@ -150,7 +150,7 @@ impl Member {
             }
         }
         let all = members(session, path).await?;
-        Ok(Member { place: Place::of(session, own).await?, all })
+        Ok(Member { place: HeldZnode::of(session, own).await?, all })
     }
 
     /// Leaves, and waits until all members have left. The first by name leaves last, and `ready` with it.

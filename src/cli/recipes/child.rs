@@ -53,7 +53,7 @@ impl Holding {
 }
 
 /// A znode that this session holds.
-pub(super) struct Place {
+pub(super) struct HeldZnode {
     pub(super) znode: String,
     /// Znodes in other layouts, made in the same transaction.
     pub(super) twins: Vec<String>,
@@ -61,22 +61,22 @@ pub(super) struct Place {
     pub(super) token: i64,
 }
 
-impl Place {
+impl HeldZnode {
     /// That of the session's own znode.
     ///
     /// # Errors
     /// If the znode was deleted, of the server, or if the session has ended.
-    pub(super) async fn of(session: &Session, znode: String) -> Result<Place, Fault> {
-        Place::of_twins(session, znode, Vec::new()).await
+    pub(super) async fn of(session: &Session, znode: String) -> Result<HeldZnode, Fault> {
+        HeldZnode::of_twins(session, znode, Vec::new()).await
     }
 
     /// That of the session's own znodes in several layouts.
     ///
     /// # Errors
-    /// As those of [`Place::of`].
-    pub(super) async fn of_twins(session: &Session, znode: String, twins: Vec<String>) -> Result<Place, Fault> {
+    /// As those of [`HeldZnode::of`].
+    pub(super) async fn of_twins(session: &Session, znode: String, twins: Vec<String>) -> Result<HeldZnode, Fault> {
         match session.stat(&znode).await.map_err(|error| failed(&znode, &error))? {
-            Some(stat) => Ok(Place { znode, twins, token: stat.czxid }),
+            Some(stat) => Ok(HeldZnode { znode, twins, token: stat.czxid }),
             None => Err(deleted(&znode)),
         }
     }
@@ -234,7 +234,7 @@ pub(super) async fn hold(
     session: &Session,
     stops: &mut Stops,
     path: &str,
-    place: &Place,
+    place: &HeldZnode,
     on_lost: OnLost,
     command: &[OsString],
 ) -> Result<u8, Fault> {

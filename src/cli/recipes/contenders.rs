@@ -11,7 +11,7 @@ use corral_core::path;
 
 use crate::cli::client::failed;
 use crate::cli::output::{note, plain};
-use crate::cli::recipes::child::Place;
+use crate::cli::recipes::child::HeldZnode;
 use crate::cli::recipes::session::{Session, creation, unique};
 use crate::exit::{ExitCode, Fault};
 
@@ -119,7 +119,7 @@ impl<'a> Contender<'a> {
     ///
     /// # Errors
     /// Of the server, if an own znode is gone, the session has ended, or the time of `--timeout` passed.
-    pub(super) async fn turn(&self) -> Result<Place, Fault> {
+    pub(super) async fn turn(&self) -> Result<HeldZnode, Fault> {
         let path = self.path;
         let gone = || Fault::new(ExitCode::SessionLost, format!("{path}: an own znode was deleted"));
         let mut is_told = false;
@@ -149,7 +149,7 @@ impl<'a> Contender<'a> {
                 done => done?,
             }
         };
-        Place::of_twins(self.session, own.remove(0), own).await
+        HeldZnode::of_twins(self.session, own.remove(0), own).await
     }
 
     /// The fault that names the holder.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::cli::client::{Connection, failed};
 use crate::cli::output::{is_closed, print};
-use crate::cli::recipes::child::{Child, Holding, Place};
+use crate::cli::recipes::child::{Child, HeldZnode, Holding};
 use crate::cli::recipes::contenders::{Contender, Role};
 use crate::cli::recipes::examples::{QUEUE_LEN, QUEUE_PEEK, QUEUE_PUT, QUEUE_TAKE};
 use crate::cli::recipes::item::{read_all, read_line, show};
@@ -246,7 +246,7 @@ fn take(arguments: &Take) -> Result<u8, Fault> {
 
 /// An item that this process has.
 struct Taken {
-    place: Place,
+    place: HeldZnode,
     mark: String,
     data: Vec<u8>,
 }
@@ -294,7 +294,7 @@ async fn try_take(session: &Session, paths: &Paths, id: &str) -> Result<Option<T
         }
         match session.retry(|client| client.get_data(&entry, None)).await {
             Ok((data, _)) => {
-                let place = Place { znode: entry, ..Place::of(session, mark.clone()).await? };
+                let place = HeldZnode { znode: entry, ..HeldZnode::of(session, mark.clone()).await? };
                 return Ok(Some(Taken { place, mark, data: data.unwrap_or_default() }));
             }
             // Its taker has removed it since.

@@ -7,7 +7,7 @@ use corral_client::{CreateMode, Error, ErrorCode, Write, watcher};
 use corral_core::path;
 
 use crate::cli::client::{Connection, failed};
-use crate::cli::recipes::child::{Holding, Place, hold};
+use crate::cli::recipes::child::{HeldZnode, Holding, hold};
 use crate::cli::recipes::contenders::{Contender, Role};
 use crate::cli::recipes::session::{self, Session, creation, deleted, late_as, unique};
 use crate::exit::{ExitCode, Fault};
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Fault> {
 }
 
 /// Takes a lease. Only the holder of a lock waits for one.
-async fn lease(session: &Session, arguments: &Arguments, id: &str) -> Result<Place, Fault> {
+async fn lease(session: &Session, arguments: &Arguments, id: &str) -> Result<HeldZnode, Fault> {
     let Arguments { path, leases: count, layout, .. } = arguments;
     let hex = format!("{:032x}", unique()?);
     let (lock, leases, name) = match layout {
@@ -99,7 +99,7 @@ async fn lease(session: &Session, arguments: &Arguments, id: &str) -> Result<Pla
     }
     contender.leave().await.map_err(|error| failed(&lock, &error))?;
     let own = own(session, &leases, &hex).await.map_err(|error| failed(&leases, &error))?;
-    Place::of(session, own.ok_or_else(|| deleted(&leases))?).await
+    HeldZnode::of(session, own.ok_or_else(|| deleted(&leases))?).await
 }
 
 /// The own lease, if it is there.

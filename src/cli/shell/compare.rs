@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::json;
 
-use crate::cli::shell::place::{Place, below};
+use crate::cli::shell::remote_path::{RemotePath, below};
 use crate::cli::shell::scan::{Found, Scan, Wants};
 use crate::cli::shell::znodes::Call;
 use crate::exit::{ExitCode, Fault};
@@ -14,7 +14,7 @@ const WANTS: Wants = Wants { data: true, acl: true, depth: None, skips_own: true
 /// Exit code 1 is a difference, as of other programs that compare.
 pub(super) async fn diff(call: &Call<'_>) -> Result<(), Fault> {
     let [one, other] = [0, 1].map(|at| call.words.at(at).unwrap_or_default());
-    let (one, other) = (Place::open(call, one).await?, Place::open(call, other).await?);
+    let (one, other) = (RemotePath::open(call, one).await?, RemotePath::open(call, other).await?);
     let result = compare(call, &one, &other).await;
     one.close().await;
     other.close().await;
@@ -22,7 +22,7 @@ pub(super) async fn diff(call: &Call<'_>) -> Result<(), Fault> {
 }
 
 /// Shows all differences. Whether there is one.
-async fn compare(call: &Call<'_>, one: &Place, other: &Place) -> Result<bool, Fault> {
+async fn compare(call: &Call<'_>, one: &RemotePath, other: &RemotePath) -> Result<bool, Fault> {
     let (mut befores, mut afters) =
         (Scan::new(&one.client, &one.path, WANTS), Scan::new(&other.client, &other.path, WANTS));
     let (mut before, mut after) = (befores.next().await?, afters.next().await?);
@@ -64,7 +64,7 @@ async fn compare(call: &Call<'_>, one: &Place, other: &Place) -> Result<bool, Fa
     Ok(created + deleted + changed > 0)
 }
 
-fn rest<'a>(place: &Place, found: &'a Found) -> &'a str {
+fn rest<'a>(place: &RemotePath, found: &'a Found) -> &'a str {
     below(&place.path, &found.path).unwrap_or_default()
 }
 

@@ -9,7 +9,7 @@ use corral_wire::consts::perms;
 use serde_json::json;
 
 use crate::cli::shell::paths::{check, refused, usage};
-use crate::cli::shell::place::{Place, below};
+use crate::cli::shell::remote_path::{RemotePath, below};
 use crate::cli::shell::scan::{Found, Scan, Wants, is_ephemeral};
 use crate::cli::shell::znodes::Call;
 use crate::exit::{ExitCode, Fault};
@@ -27,7 +27,7 @@ const ALL: Wants = Wants { data: true, acl: true, depth: None, skips_own: true }
 
 pub(super) async fn cp(call: &Call<'_>) -> Result<(), Fault> {
     let [from, to] = [0, 1].map(|at| call.words.at(at).unwrap_or_default());
-    let (source, target) = (Place::open(call, from).await?, Place::open(call, to).await?);
+    let (source, target) = (RemotePath::open(call, from).await?, RemotePath::open(call, to).await?);
     let mut copy = Copy::new(&target, call.words.has("f"));
     let mut result = copy.run(&source).await;
     let Copy { znodes, bytes, ephemerals, .. } = copy;
@@ -53,7 +53,7 @@ type Written = Pin<Box<dyn Future<Output = Result<u64, Fault>>>>;
 
 /// A copy that runs.
 struct Copy<'a> {
-    target: &'a Place,
+    target: &'a RemotePath,
     /// Whether data and ACLs of znodes that exist are replaced.
     replaces: bool,
     written: VecDeque<Written>,
@@ -65,13 +65,13 @@ struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
-    fn new(target: &'a Place, replaces: bool) -> Copy<'a> {
+    fn new(target: &'a RemotePath, replaces: bool) -> Copy<'a> {
         let (written, late) = (VecDeque::new(), Vec::new());
         Copy { target, replaces, written, late, znodes: 0, bytes: 0, ephemerals: 0 }
     }
 
-    async fn run(&mut self, source: &Place) -> Result<(), Fault> {
-        let Place { path, client, .. } = self.target;
+    async fn run(&mut self, source: &RemotePath) -> Result<(), Fault> {
+        let RemotePath { path, client, .. } = self.target;
         let within = || usage(&format!("{path} is {} or below it; copy to a path beside it", source.path));
         if source.holds(self.target) {
             return Err(within());
@@ -106,10 +106,10 @@ impl<'a> Copy<'a> {
         self.wait(0).await
     }
 
-    async fn write(&mut self, source: &Place, found: Found) -> Result<(), Fault> {
+    async fn write(&mut self, source: &RemotePath, found: Found) -> Result<(), Fault> {
         self.ephemerals += u64::from(found.is_ephemeral());
         let Found { path, depth, stat, data, acl, .. } = found;
-        let Place { path: root, client, .. } = self.target;
+        let RemotePath { path: root, client, .. } = self.target;
         let rest = below(&source.path, &path).unwrap_or_default();
         let path = if root == "/" && !rest.is_empty() { rest.to_owned() } else { format!("{root}{rest}") };
         let is_open = |one: &Acl| one.scheme == "world" && one.perms & perms::CREATE != 0;

@@ -210,22 +210,22 @@ enum Lost {
 
 impl Session {
     async fn run(&mut self) {
-        let mut heard = Instant::now();
+        let mut received_at = Instant::now();
         let end = loop {
             let connection = match self.connect().await {
                 Ok(connection) => connection,
                 Err(Lost::Connection(error)) => {
                     let last = self.publish.borrow().clone();
-                    self.lose(&error, heard);
+                    self.lose(&error, received_at);
                     if self.pause(&last).await { continue } else { break ErrorCode::Closing.into() }
                 }
                 Err(Lost::Session(error)) => break error,
                 Err(Lost::Closed) => break ErrorCode::Closing.into(),
             };
             let mut connection = connection;
-            let lost = self.serve(&mut connection, &mut heard).await;
+            let lost = self.serve(&mut connection, &mut received_at).await;
             match lost {
-                Lost::Connection(error) => self.lose(&error, heard),
+                Lost::Connection(error) => self.lose(&error, received_at),
                 Lost::Session(error) => break error,
                 Lost::Closed => {
                     self.close(connection).await;
@@ -333,15 +333,15 @@ impl Session {
         }
     }
 
-    async fn serve(&mut self, connection: &mut Connection, heard: &mut Instant) -> Lost {
-        *heard = Instant::now();
-        let mut sent = *heard;
+    async fn serve(&mut self, connection: &mut Connection, received_at: &mut Instant) -> Lost {
+        *received_at = Instant::now();
+        let mut sent = *received_at;
         loop {
             let timeout = self.handshake.timeout;
             let may_send = self.in_flight.len() < IN_FLIGHT_MAX && connection.unsent() < UNSENT_BYTES_MAX;
             tokio::select! {
                 frame = connection.exchange() => {
-                    *heard = Instant::now();
+                    *received_at = Instant::now();
                     if let Err(lost) = frame.map_err(Lost::Connection).and_then(|frame| self.take(&frame.freeze())) {
                         return lost;
                     }
@@ -361,7 +361,7 @@ impl Session {
                         return Lost::Connection(error);
                     }
                 }
-                () = sleep_until(*heard + timeout * 2 / 3) => {
+                () = sleep_until(*received_at + timeout * 2 / 3) => {
                     let reason = format!("the server was silent for {} ms", (timeout * 2 / 3).as_millis());
                     return Lost::Connection(Error::new(ErrorCode::ConnectionLoss, reason));
                 }
@@ -529,10 +529,10 @@ impl Session {
         Ok(())
     }
 
-    fn lose(&mut self, error: &Error, heard: Instant) {
+    fn lose(&mut self, error: &Error, received_at: Instant) {
         let was_connected = matches!(&*self.publish.borrow(), Status::Connected { .. });
         let reason = if error.reason.is_empty() { error.to_string() } else { error.reason.clone() };
-        self.publish.send_replace(Status::Disconnected { since: heard, reason });
+        self.publish.send_replace(Status::Disconnected { since: received_at, reason });
         self.fail_all(&Error { code: ErrorCode::ConnectionLoss, ..error.clone() });
         while let Ok(request) = self.requests.try_recv() {
             if matches!(request, Request::Close) {

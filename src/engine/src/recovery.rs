@@ -1,8 +1,8 @@
 //! Recovery: from the newest snapshot and the log behind it to a replica.
 //!
 //! The driver opens the files and decides what is damaged. This module decides the kind of server that the data belong
-//! to, the entries that are applied at once, and the state with which Raft starts. Committed entries are applied from
-//! the log, a page at a time: a tail of gigabytes is never held in memory.
+//! to, and the entries that are applied at once. It also decides the state with which Raft starts. Committed entries
+//! are applied from the log, a page at a time: a tail of gigabytes is never held in memory.
 //!
 //! A position in the log is an index and the term of its entry.
 

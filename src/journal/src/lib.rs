@@ -74,7 +74,7 @@ fn stored_entry(entry: Entry<'_>) -> StoredEntry<'_> {
 pub struct Opened<'a, D: Disk> {
     /// The log.
     pub log: &'a mut Log<D>,
-    /// What was found in it.
+    /// The findings of its recovery.
     pub found: &'a mut Recovered,
 }
 

@@ -21,7 +21,7 @@ use corral_core::ids::{ConnId, ShardId};
 use rustls::ServerConnection;
 
 use self::ring::Ring;
-pub(crate) use self::socket::Event;
+pub(crate) use self::socket::SocketEvent;
 use self::socket::{Bytes, Outgoing, SocketSlot};
 use self::streams::Streams;
 use self::tls::TlsRecords;
@@ -72,7 +72,7 @@ pub(crate) struct Clients {
     /// Clients that are sent something with the next [`Clients::exchange`].
     unsent: RefCell<Unsent>,
     /// Of encrypted connections: events that come before those of the sockets.
-    opened: RefCell<VecDeque<Event<'static>>>,
+    opened: RefCell<VecDeque<SocketEvent<'static>>>,
 }
 
 impl Clients {
@@ -162,13 +162,13 @@ impl Clients {
         let Some((opened, wants_write)) = opened.flatten() else { return };
         let mut events = self.opened.borrow_mut();
         if !opened.bytes.is_empty() {
-            events.push_back(Event::Received { conn, bytes: Bytes::Owned(opened.bytes) });
+            events.push_back(SocketEvent::Received { conn, bytes: Bytes::Owned(opened.bytes) });
         }
         if let Some(error) = opened.failed {
             tracing::debug!(slot = conn.slot, "TLS of a connection failed: {error}");
-            events.push_back(Event::Failed { conn });
+            events.push_back(SocketEvent::Failed { conn });
         } else if opened.ended {
-            events.push_back(Event::Ended { conn });
+            events.push_back(SocketEvent::Ended { conn });
         }
         drop(events);
         if wants_write {
@@ -232,7 +232,7 @@ impl Clients {
     }
 
     /// Sends a portion of the bytes for clients, and collects events. With a limit, and if nothing is left to be sent, the thread
-    /// sleeps until an event or the end of the limit. One [`Event::Sent`] follows for each connection of the portion. Returns whether
+    /// sleeps until an event or the end of the limit. One [`SocketEvent::Sent`] follows for each connection of the portion. Returns whether
     /// there is something to do.
     pub(crate) fn exchange<'s>(&self, to_send: impl Fn(ConnId) -> ToSend<'s>, sleep: Option<Duration>) -> bool {
         let mut unsent = self.unsent.borrow_mut();
@@ -285,7 +285,7 @@ impl Clients {
     }
 
     /// The next event that [`Clients::exchange`] has collected.
-    pub(crate) fn next(&self) -> Option<Event<'_>> {
+    pub(crate) fn next(&self) -> Option<SocketEvent<'_>> {
         loop {
             if let Some(opened) = self.opened.borrow_mut().pop_front() {
                 return Some(opened);
@@ -295,9 +295,9 @@ impl Clients {
                 Transport::Streams(streams) => streams.next()?,
             };
             match event {
-                Event::Received { conn, bytes } if self.is_encrypted(conn) => self.open(conn, &bytes),
-                Event::Sent { conn, count } => match self.sent(conn, count) {
-                    Some(count) => return Some(Event::Sent { conn, count }),
+                SocketEvent::Received { conn, bytes } if self.is_encrypted(conn) => self.open(conn, &bytes),
+                SocketEvent::Sent { conn, count } => match self.sent(conn, count) {
+                    Some(count) => return Some(SocketEvent::Sent { conn, count }),
                     None => self.send_later(conn),
                 },
                 event => return Some(event),

@@ -10,7 +10,7 @@ use corral_core::ids::ConnId;
 use super::ring::queue::Received;
 
 /// Something that happened to a connection, or that there is a new one.
-pub(crate) enum Event<'r> {
+pub(crate) enum SocketEvent<'r> {
     /// A client connected.
     Accepted { stream: TcpStream },
     /// Bytes came in. They may come a little while after a pause, too.

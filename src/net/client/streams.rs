@@ -18,7 +18,7 @@ use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
 
 use super::ring::queue::BellFile;
-use super::socket::{Bytes, Event, Outgoing, SocketSlot};
+use super::socket::{Bytes, Outgoing, SocketEvent, SocketSlot};
 use crate::runtime::mailbox::Bell;
 
 /// Bytes of one read, and so of one event.
@@ -47,15 +47,15 @@ pub(super) struct Streams {
 /// Events that the shard has not taken.
 #[derive(Default)]
 struct Inbox {
-    events: RefCell<VecDeque<(Rc<Stream>, Event<'static>)>>,
+    events: RefCell<VecDeque<(Rc<Stream>, SocketEvent<'static>)>>,
     /// The shard's task, while it waits.
     waiting: RefCell<Option<Waker>>,
-    /// The bell was rung since the last wait.
-    rung: Cell<bool>,
+    /// The bell has rung since the last wait.
+    woken: Cell<bool>,
 }
 
 impl Inbox {
-    fn push(&self, stream: &Rc<Stream>, event: Event<'static>) {
+    fn push(&self, stream: &Rc<Stream>, event: SocketEvent<'static>) {
         self.events.borrow_mut().push_back((Rc::clone(stream), event));
         self.wake();
     }
@@ -74,11 +74,11 @@ impl Streams {
     /// When no file descriptor is left.
     pub(super) fn new(bell: Arc<Bell>) -> io::Result<Streams> {
         let (inbox, file) = (Rc::<Inbox>::default(), BellFile::new(bell.outer())?);
-        let rung = Rc::clone(&inbox);
+        let woken = Rc::clone(&inbox);
         glommio::spawn_local(async move {
             while file.wait().await {
-                rung.rung.set(true);
-                rung.wake();
+                woken.woken.set(true);
+                woken.wake();
             }
         })
         .detach();
@@ -163,10 +163,10 @@ impl Streams {
         }
     }
 
-    pub(super) fn next(&self) -> Option<Event<'static>> {
+    pub(super) fn next(&self) -> Option<SocketEvent<'static>> {
         loop {
             let (stream, event) = self.inbox.events.borrow_mut().pop_front()?;
-            if matches!(event, Event::Received { .. }) {
+            if matches!(event, SocketEvent::Received { .. }) {
                 stream.untaken.set(false);
                 stream.wake_reader();
             }
@@ -183,7 +183,7 @@ impl Streams {
     /// Returns when there is an event, or the bell was rung.
     pub(super) async fn wait(&self) {
         poll_fn(|cx| {
-            if self.has_work() || self.inbox.rung.take() {
+            if self.has_work() || self.inbox.woken.take() {
                 return Poll::Ready(());
             }
             *self.inbox.waiting.borrow_mut() = Some(cx.waker().clone());
@@ -196,7 +196,7 @@ impl Streams {
 /// The life of a socket's reading side.
 async fn read(stream: Rc<Stream>, inbox: Rc<Inbox>) {
     while let Some(event) = poll_fn(|cx| stream.poll_event(cx)).await {
-        let ends = !matches!(event, Event::Received { .. });
+        let ends = !matches!(event, SocketEvent::Received { .. });
         stream.untaken.set(true);
         inbox.push(&stream, event);
         if ends {
@@ -207,7 +207,7 @@ async fn read(stream: Rc<Stream>, inbox: Rc<Inbox>) {
 
 impl Stream {
     /// The next event. `None` when the shard has closed the connection.
-    fn poll_event(&self, cx: &mut Context<'_>) -> Poll<Option<Event<'static>>> {
+    fn poll_event(&self, cx: &mut Context<'_>) -> Poll<Option<SocketEvent<'static>>> {
         if self.closed.get() {
             return Poll::Ready(None);
         }
@@ -218,9 +218,9 @@ impl Stream {
         let (conn, mut buffer) = (self.conn, [0; READ_BYTES_MAX]);
         Pin::new(&mut *self.socket.borrow_mut()).poll_read(cx, &mut buffer).map(|read| {
             Some(match read {
-                Ok(0) => Event::Ended { conn },
-                Ok(count) => Event::Received { conn, bytes: Bytes::Owned(buffer[..count].to_vec()) },
-                Err(_) => Event::Failed { conn },
+                Ok(0) => SocketEvent::Ended { conn },
+                Ok(count) => SocketEvent::Received { conn, bytes: Bytes::Owned(buffer[..count].to_vec()) },
+                Err(_) => SocketEvent::Failed { conn },
             })
         })
     }
@@ -229,9 +229,9 @@ impl Stream {
         Pin::new(&mut *self.socket.borrow_mut()).poll_write(cx, bytes)
     }
 
-    fn sent(&self, done: io::Result<usize>) -> Event<'static> {
+    fn sent(&self, done: io::Result<usize>) -> SocketEvent<'static> {
         let conn = self.conn;
-        done.map_or(Event::Failed { conn }, |count| Event::Sent { conn, count })
+        done.map_or(SocketEvent::Failed { conn }, |count| SocketEvent::Sent { conn, count })
     }
 
     fn wake_reader(&self) {

@@ -138,11 +138,11 @@ pub(crate) fn wait(
     wanted.set(PollFlags::OUT, to_write);
     let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), wanted), PollFd::from_borrowed_fd(bell, PollFlags::IN)];
     pause(&mut polled, time)?;
-    let [heard, rung] = polled.map(|one| one.revents());
-    if rung.intersects(PollFlags::IN) {
+    let [readable, woken] = polled.map(|one| one.revents());
+    if woken.intersects(PollFlags::IN) {
         silence(bell);
     }
-    Ok(heard.intersects(PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR))
+    Ok(readable.intersects(PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR))
 }
 
 /// Polls; a signal counts as nothing.

@@ -34,16 +34,16 @@ pub(crate) fn system_resolver() -> Resolve {
 /// Former addresses of a peer, which are dialled too. The peer may learn of its move by these connections alone, and
 /// may be unable to listen at its new address.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trail {
+pub(crate) struct FormerAddresses {
     /// Where the list said before, newest first.
     pub(crate) former: Vec<PeerAddress>,
     /// Where a dial found it last. Written by the one sender of the peer, and held for no longer than a copy takes.
     pub(crate) reached: Arc<Mutex<Option<PeerAddress>>>,
 }
 
-impl Trail {
+impl FormerAddresses {
     /// The list said `last` until now, and says `present` from now on.
-    pub(crate) fn leave(&mut self, last: PeerAddress, present: Option<&PeerAddress>) {
+    pub(crate) fn add(&mut self, last: PeerAddress, present: Option<&PeerAddress>) {
         self.former.retain(|address| *address != last);
         self.former.insert(0, last);
         self.former.retain(|address| Some(address) != present);
@@ -66,7 +66,7 @@ pub(crate) struct Dialler {
     pub(crate) generations: Arc<Generations>,
     /// Where the list says that it is.
     pub(crate) peer: PeerAddress,
-    pub(crate) trail: Trail,
+    pub(crate) former_addresses: FormerAddresses,
     /// Where this server's configuration says that it is.
     pub(crate) configured: Option<PeerAddress>,
     pub(crate) tls: Option<Tls>,
@@ -131,7 +131,7 @@ impl Dialler {
         for place in self.places() {
             match self.dial_at(&place, outbox) {
                 Ok(done) => {
-                    *self.trail.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+                    *self.former_addresses.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
                     return Ok(done);
                 }
                 Err(reason) => match &mut first {
@@ -150,7 +150,7 @@ impl Dialler {
     /// then former ones of the list, then that of the configuration.
     fn places(&self) -> Vec<PeerAddress> {
         let mut places = vec![self.peer.clone()];
-        let more = self.trail.reached().into_iter().chain(self.trail.former.iter().cloned());
+        let more = self.former_addresses.reached().into_iter().chain(self.former_addresses.former.iter().cloned());
         for place in more.chain(self.configured.clone()) {
             if !places.contains(&place) {
                 places.push(place);

@@ -317,7 +317,7 @@ impl PeerListener {
             self.generations.meet(place.address.id, handshake.generation)
         } else {
             // Any host may claim this: the server that is dialled at that address reports its generation too.
-            self.generations.hear(handshake.generation).inspect(|_| place.outbox.hurry())
+            self.generations.hear(handshake.generation).inspect(|_| place.outbox.dial_now())
         };
         if let Some(reason) = met {
             return Some((Admission::WrongGeneration, reason.to_owned()));
@@ -362,7 +362,7 @@ impl PeerListener {
             Ok(thread) => {
                 let (incarnation, token) = (handshake.incarnation, handshake.token);
                 place.current = Some(Current { incarnation, token, stream, from, handle, thread });
-                place.outbox.hurry();
+                place.outbox.dial_now();
                 Ok(())
             }
             Err(error) => {

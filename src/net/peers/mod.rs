@@ -45,7 +45,7 @@ pub(crate) use generations::Generations;
 pub(crate) use outbox::{NotSent, PeerStats, QueueLimits};
 
 use crate::net::listen::{effective, listen};
-use crate::net::peers::dial::{Dialler, EXPOSED, Trail, exposes};
+use crate::net::peers::dial::{Dialler, EXPOSED, FormerAddresses, exposes};
 use crate::net::peers::listener::{Change, KnownPeer, PeerListener};
 use crate::net::peers::outbox::PeerOutbox;
 use crate::net::peers::sender::Sender;
@@ -136,7 +136,7 @@ struct Known {
     /// Senders of removed peers.
     parted: BTreeMap<NodeId, JoinHandle<()>>,
     /// Where each was that ever was a peer.
-    trails: BTreeMap<NodeId, Trail>,
+    former_addresses: BTreeMap<NodeId, FormerAddresses>,
     /// Peers without connections, because descriptors or threads are missing.
     missing: Vec<PeerAddress>,
 }
@@ -252,7 +252,7 @@ impl PeerConnections {
             if let Some(peer) = known.peers.remove(&id) {
                 peer.outbox.stop();
                 known.parted.insert(id, peer.sender);
-                known.trails.entry(id).or_default().leave(peer.address, wanted.get(&id));
+                known.former_addresses.entry(id).or_default().add(peer.address, wanted.get(&id));
             }
             if !wanted.contains_key(&id) {
                 self.tell_listener(Change::Remove(id));
@@ -354,7 +354,7 @@ impl PeerConnections {
             cluster: common.cluster.clone(),
             generations: Arc::clone(&common.generations),
             peer: address.clone(),
-            trail: known.trails.entry(id).or_default().clone(),
+            former_addresses: known.former_addresses.entry(id).or_default().clone(),
             configured: self.configured.iter().find(|peer| peer.id == id).cloned(),
             tls: common.tls.clone(),
             secrets: common.secrets.clone(),

@@ -62,7 +62,7 @@ pub(crate) struct PeerOutbox {
     /// The last connection that must end because a message did not fit.
     doomed: AtomicU64,
     /// The peer was heard of: a pause between dials ends.
-    hurry: AtomicBool,
+    dial_now: AtomicBool,
     /// The peer is not one any more, or the connections are stopped.
     stopping: AtomicBool,
     /// Waiting bytes, with `MESSAGE_OVERHEAD_BYTES` a message. A message that is being written counts too.
@@ -100,7 +100,7 @@ impl PeerOutbox {
             bell,
             stream: AtomicU64::new(0),
             doomed: AtomicU64::new(0),
-            hurry: AtomicBool::new(false),
+            dial_now: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             waiting_bytes: AtomicUsize::new(0),
             waiting_messages: AtomicUsize::new(0),
@@ -198,9 +198,9 @@ impl PeerOutbox {
     }
 
     /// The peer is there: a sender that waits to dial it shall do so now.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn dial_now(&self) {
         if self.stream.load(Ordering::Relaxed) == 0 {
-            self.hurry.store(true, Ordering::Release);
+            self.dial_now.store(true, Ordering::Release);
             self.bell.rouse();
         }
     }
@@ -217,7 +217,7 @@ impl PeerOutbox {
 
     /// Whether to dial now; for the sender's thread.
     pub(crate) fn is_urgent(&self) -> bool {
-        self.hurry.swap(false, Ordering::AcqRel)
+        self.dial_now.swap(false, Ordering::AcqRel)
     }
 
     /// Messages are written or given up; for the sender's thread.

@@ -145,7 +145,7 @@ impl Sender {
         bell.awake();
         let mut outlet = self.outbox.take_back();
         let done = match readable {
-            Ok(true) => heard(&mut outlet.channel),
+            Ok(true) => read_reset(&mut outlet.channel),
             Ok(false) => Ok(()),
             Err(error) => Err(Reason::of(&error)),
         };
@@ -177,7 +177,7 @@ impl Sender {
         match wait(channel.socket(), true, self.outbox.bell.outer(), Some(left)) {
             Err(error) => Err(Reason::of(&error)),
             Ok(_) if self.outbox.is_doomed(stream) => Err(Reason::QueueFull),
-            Ok(true) => heard(channel),
+            Ok(true) => read_reset(channel),
             Ok(_) => Ok(()),
         }
     }
@@ -205,8 +205,8 @@ impl Sender {
     }
 }
 
-/// The peer, which must be silent, was heard: it has gone, most likely.
-fn heard(channel: &mut Channel) -> Result<(), Reason> {
+/// Reads from a peer that sends nothing on this connection: most likely it has closed the connection.
+fn read_reset(channel: &mut Channel) -> Result<(), Reason> {
     match channel.read(&mut [0; 64]) {
         Ok(0) => Err(Reason::Closed),
         Ok(_) => Err(Reason::Spoke),

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use self::queue::{Completion, Queue, Received, Send};
-use super::socket::{Bytes, Event, Outgoing, SocketSlot};
+use super::socket::{Bytes, Outgoing, SocketEvent, SocketSlot};
 use crate::runtime::mailbox::Bell;
 
 /// Connections that the kernel may accept before the shard takes them.
@@ -185,7 +185,7 @@ impl Ring {
     }
 
     /// Sends, passes the other requests since the last call to the kernel, and collects the completions. With a limit
-    /// the whole thread sleeps until a completion comes or the limit is over. For each socket an [`Event::Sent`]
+    /// the whole thread sleeps until a completion comes or the limit is over. For each socket an [`SocketEvent::Sent`]
     /// follows; not before shall it be sent more. Whether there is anything but those.
     pub(super) fn exchange(&self, sends: &[Outgoing<'_>], sleep: Option<Duration>) -> bool {
         let slots = self.slots.borrow();
@@ -204,7 +204,7 @@ impl Ring {
     }
 
     /// The next event that [`Ring::exchange`] has collected.
-    pub(super) fn next(&self) -> Option<Event<'_>> {
+    pub(super) fn next(&self) -> Option<SocketEvent<'_>> {
         loop {
             let completion = self.queue.next()?;
             if let Some(event) = self.event(completion) {
@@ -230,7 +230,7 @@ impl Ring {
         self.queue.wait().await;
     }
 
-    fn event<'r>(&'r self, completion: Completion<'r>) -> Option<Event<'r>> {
+    fn event<'r>(&'r self, completion: Completion<'r>) -> Option<SocketEvent<'r>> {
         let Completion { token, result, more, bytes, socket } = completion;
         if token == Purpose::Bell as u64 {
             if !more {
@@ -244,7 +244,7 @@ impl Ring {
                 self.accepts_due.set(self.accepts_due.get() + 1);
                 self.accepted(result);
             }
-            return socket.map(|socket| Event::Accepted { stream: TcpStream::from(socket) });
+            return socket.map(|socket| SocketEvent::Accepted { stream: TcpStream::from(socket) });
         }
         let index = u32::try_from(token >> 32).expect("the upper half of 64 bits");
         let mut slots = self.slots.borrow_mut();
@@ -256,7 +256,7 @@ impl Ring {
         let event = match purpose {
             Purpose::Room => {
                 slot.wants_room = false;
-                Some(Event::Sent { conn, count: 0 })
+                Some(SocketEvent::Sent { conn, count: 0 })
             }
             Purpose::Send => self.sent(slot, place, result),
             _ => {
@@ -311,22 +311,22 @@ impl Ring {
         place: SocketSlot,
         result: i32,
         bytes: Option<Received<'r>>,
-    ) -> Option<Event<'r>> {
+    ) -> Option<SocketEvent<'r>> {
         let conn = slot.conn;
         let event = match (usize::try_from(result), bytes) {
             (Ok(0), _) => {
                 slot.ended = true;
-                return Some(Event::Ended { conn });
+                return Some(SocketEvent::Ended { conn });
             }
-            (Ok(_), Some(bytes)) => Some(Event::Received { conn, bytes: Bytes::Ring(bytes) }),
-            (Ok(_), None) => return Some(Event::Failed { conn }),
+            (Ok(_), Some(bytes)) => Some(SocketEvent::Received { conn, bytes: Bytes::Ring(bytes) }),
+            (Ok(_), None) => return Some(SocketEvent::Failed { conn }),
             (Err(_), _) => match Errno::from_raw_os_error(-result) {
                 Errno::NOBUFS => {
                     self.queue.grow();
                     None
                 }
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => None,
-                _ => return Some(Event::Failed { conn }),
+                _ => return Some(SocketEvent::Failed { conn }),
             },
         };
         if !slot.receiving && !slot.paused && !slot.closing {
@@ -335,21 +335,21 @@ impl Ring {
         event
     }
 
-    fn sent(&self, slot: &mut Slot, place: SocketSlot, result: i32) -> Option<Event<'static>> {
+    fn sent(&self, slot: &mut Slot, place: SocketSlot, result: i32) -> Option<SocketEvent<'static>> {
         let conn = slot.conn;
         match usize::try_from(result) {
-            Ok(count) => Some(Event::Sent { conn, count }),
+            Ok(count) => Some(SocketEvent::Sent { conn, count }),
             Err(_) => match Errno::from_raw_os_error(-result) {
                 Errno::INTR | Errno::AGAIN => {
                     self.await_room(slot, place);
                     None
                 }
-                _ => Some(Event::Failed { conn }),
+                _ => Some(SocketEvent::Failed { conn }),
             },
         }
     }
 
-    /// An [`Event::Sent`] of no byte follows as soon as the socket takes bytes.
+    /// An [`SocketEvent::Sent`] of no byte follows as soon as the socket takes bytes.
     fn await_room(&self, slot: &mut Slot, place: SocketSlot) {
         if !slot.wants_room
             && let Some(socket) = &slot.socket

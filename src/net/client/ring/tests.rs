@@ -60,12 +60,14 @@ impl Seen {
         ring.exchange(&[], None);
         while let Some(event) = ring.next() {
             match event {
-                Event::Received { conn, bytes } => self.bytes.entry(conn.slot).or_default().extend_from_slice(&bytes),
-                Event::Ended { conn } => self.words.push((conn.slot, "ended")),
-                Event::Failed { conn } => self.words.push((conn.slot, "failed")),
-                Event::Sent { conn, count: 0 } => self.words.push((conn.slot, "room")),
-                Event::Sent { count, .. } => self.sent += count,
-                Event::Accepted { stream } => self.accepted.push(stream),
+                SocketEvent::Received { conn, bytes } => {
+                    self.bytes.entry(conn.slot).or_default().extend_from_slice(&bytes)
+                }
+                SocketEvent::Ended { conn } => self.words.push((conn.slot, "ended")),
+                SocketEvent::Failed { conn } => self.words.push((conn.slot, "failed")),
+                SocketEvent::Sent { conn, count: 0 } => self.words.push((conn.slot, "room")),
+                SocketEvent::Sent { count, .. } => self.sent += count,
+                SocketEvent::Accepted { stream } => self.accepted.push(stream),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::net::peers::QueueLimits;
-use crate::net::peers::dial::Trail;
+use crate::net::peers::dial::FormerAddresses;
 use crate::net::peers::limits::{FORMER_MAX, MESSAGE_OVERHEAD_BYTES, READ_BYTES};
 
 #[test]
@@ -343,11 +343,11 @@ fn who_was_found_is_found_there_again_however_often_it_is_said_to_move() {
 }
 
 #[test]
-fn a_trail_is_short_and_without_doubles() {
-    let mut trail = Trail::default();
+fn former_addresses_are_few_and_different() {
+    let mut former_addresses = FormerAddresses::default();
     let mut check = |last: u16, present: Option<u16>, expect: &[u16]| {
-        trail.leave(address(2, last), present.map(|port| address(2, port)).as_ref());
-        assert_eq!(trail.former.iter().map(|former| former.port).collect::<Vec<_>>(), expect);
+        former_addresses.add(address(2, last), present.map(|port| address(2, port)).as_ref());
+        assert_eq!(former_addresses.former.iter().map(|former| former.port).collect::<Vec<_>>(), expect);
     };
     check(1, Some(2), &[1]);
     check(2, Some(1), &[2]);

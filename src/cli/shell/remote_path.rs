@@ -8,19 +8,19 @@ use crate::cli::shell::znodes::Call;
 use crate::exit::Fault;
 
 /// A path with the session in which it is used.
-pub(super) struct Place {
+pub(super) struct RemotePath {
     /// Empty for the servers of the shell.
     pub(super) host: String,
     pub(super) path: String,
     pub(super) client: Client,
 }
 
-impl Place {
+impl RemotePath {
     /// Takes `/path`, or `HOST:PORT/path`, and connects to that host with the options of the shell.
     ///
     /// # Errors
     /// If the text is no place, or the host does not answer.
-    pub(super) async fn open(call: &Call<'_>, text: &str) -> Result<Place, Fault> {
+    pub(super) async fn open(call: &Call<'_>, text: &str) -> Result<RemotePath, Fault> {
         let (host, path) = text.split_at(text.find('/').unwrap_or_default());
         check(path)?;
         let mut client = call.client.clone();
@@ -30,11 +30,11 @@ impl Place {
             let connected = client.connected().await;
             connected.map_err(|error| Fault::new(exit_code(error.code), format!("{host}: no session: {error}")))?;
         }
-        Ok(Place { host: host.to_owned(), path: path.to_owned(), client })
+        Ok(RemotePath { host: host.to_owned(), path: path.to_owned(), client })
     }
 
     /// Whether the other path is this one, or below it. Two names of one server are not seen.
-    pub(super) fn holds(&self, other: &Place) -> bool {
+    pub(super) fn holds(&self, other: &RemotePath) -> bool {
         self.host == other.host && below(&self.path, &other.path).is_some()
     }
 
