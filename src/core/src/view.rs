@@ -40,7 +40,7 @@ pub struct PathHasher {
 }
 
 impl PathHasher {
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self { seed }
     }
 

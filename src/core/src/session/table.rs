@@ -42,7 +42,7 @@ impl SessionTable {
         Some(&chunk[place(chunk, *id).ok()?].1)
     }
 
-    pub fn get_mut(&mut self, id: &SessionId) -> Option<&mut Session> {
+    pub(crate) fn get_mut(&mut self, id: &SessionId) -> Option<&mut Session> {
         let (_, chunk) = self.chunks.range_mut(..=id).next_back()?;
         let at = place(chunk, *id).ok()?;
         Some(&mut Arc::make_mut(chunk)[at].1)
