@@ -65,7 +65,7 @@ impl Operation {
 pub enum AuditResult {
     /// The write took effect.
     Success,
-    /// The write was answered with an error, and changed nothing.
+    /// The write changed nothing: it was answered with an error, or was never sent to the leader.
     Failure,
     /// The write was sent to the leader, and this server does not know its outcome.
     Invoked,
@@ -91,7 +91,7 @@ pub struct Record {
     pub identities: Option<Arc<Vec<Identity>>>,
     /// The operation that was asked for.
     pub operation: Operation,
-    /// Path of the znode, with the sequence number if the create succeeded. `None` for reconfig and for a multi that failed.
+    /// Path of the znode, with its sequence number if it was created. `None` for reconfig and for a multi that failed.
     pub path: Option<Text>,
     /// Of a create.
     pub mode: Option<CreateMode>,

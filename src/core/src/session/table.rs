@@ -25,18 +25,22 @@ pub struct SessionTable {
 }
 
 impl SessionTable {
+    /// A table without sessions.
     pub const fn new() -> Self {
         Self { chunks: BTreeMap::new(), len: 0 }
     }
 
+    /// Number of sessions.
     pub const fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there is no session.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// The session of this id; `None` if it does not live. Takes logarithmic time.
     pub fn get(&self, id: &SessionId) -> Option<&Session> {
         let (_, chunk) = self.chunks.range(..=id).next_back()?;
         Some(&chunk[place(chunk, *id).ok()?].1)
