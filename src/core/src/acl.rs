@@ -21,7 +21,7 @@ use corral_wire::error::ErrorCode;
 use ids::{ip_pattern, is_digest_id, is_distinguished_name, is_kerberos_name};
 use sha1::{Digest, Sha1};
 
-/// Permission to read a znode's data and list its children. The permission bits are those of ZooKeeper's `ZooDefs.Perms`.
+/// Permission to read a znode's data and list its children. All bits are those of ZooKeeper's `ZooDefs.Perms`.
 pub const READ: i32 = 1;
 /// Permission to set a znode's data.
 pub const WRITE: i32 = 2;

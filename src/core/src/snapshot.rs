@@ -73,12 +73,12 @@ pub enum SnapshotFault {
     Section {
         /// Number of the section, from 0.
         index: usize,
-        /// The first part of the archive that is wrong, for an error text.
+        /// The fault, for an error text.
         reason: String,
     },
     /// The meta section's archive does not check.
     Meta {
-        /// The first part of the archive that is wrong, for an error text.
+        /// The fault, for an error text.
         reason: String,
     },
     /// A section would pass [`SECTION_BYTES_MAX`].

@@ -298,7 +298,7 @@ impl View {
         self.zxid
     }
 
-    /// Sets the last zxid that was applied. Zxids only grow.
+    /// Sets the last zxid that was applied. Panics in debug builds if it is less than the present one.
     pub fn set_zxid(&mut self, zxid: Zxid) {
         debug_assert!(zxid >= self.zxid, "zxids only grow");
         self.zxid = zxid;

@@ -52,7 +52,7 @@ pub struct ServerFacts {
     pub scarcity: Option<Scarcity>,
     /// Whether this leader refuses writes that add data.
     pub growth_refusing: bool,
-    /// Writes that this server refused for that reason while it led.
+    /// Writes of clients that this server refused because of scarcity while it led.
     pub growth_refused: u64,
     /// How long the searches for a leader took that have ended.
     pub elections: Timing,

@@ -101,7 +101,7 @@ pub enum Garbage {
     View(Box<View>),
     /// A long list of ephemerals of a session that ended or moved.
     Ephemerals(Ephemerals),
-    /// A watch table that was replaced, or parts of one that became empty.
+    /// A watch table that was replaced, or emptied parts of a table.
     Watches(Box<WatchTable>),
     /// The former state of a state machine.
     State(Box<StateMachine>),
