@@ -21,11 +21,17 @@ use corral_wire::error::ErrorCode;
 use ids::{ip_pattern, is_digest_id, is_distinguished_name, is_kerberos_name};
 use sha1::{Digest, Sha1};
 
+/// Permission to read a znode's data and list its children. All bits are those of ZooKeeper's `ZooDefs.Perms`.
 pub const READ: i32 = 1;
+/// Permission to set a znode's data.
 pub const WRITE: i32 = 2;
+/// Permission to create children of a znode.
 pub const CREATE: i32 = 4;
+/// Permission to delete children of a znode.
 pub const DELETE: i32 = 8;
+/// Permission to set a znode's ACL, and to see the hashes of digest ids in it.
 pub const ADMIN: i32 = 16;
+/// All five permissions.
 pub const ALL: i32 = 31;
 
 /// Entries of one ACL at most: every operation on the node may have to look at each, for each identity.
@@ -59,7 +65,9 @@ pub fn digest_id(credentials: &[u8], hash: DigestHash) -> String {
 /// Schemes that an ACL may name only if they are switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schemes {
+    /// Whether ACLs may name the scheme `sasl`.
     pub sasl: bool,
+    /// Whether ACLs may name the scheme `x509`.
     pub x509: bool,
 }
 

@@ -23,12 +23,17 @@ const IDENTITY_BYTES: usize = 64;
 /// The operation of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
+    /// A znode was to be created, by any of the create operations.
     Create,
+    /// A znode was to be deleted: delete, tryRemove or removeRecursive.
     Delete,
+    /// The data of a znode were to be set.
     SetData,
+    /// The ACL of a znode was to be set.
     SetAcl,
     /// A multi that failed. A multi that succeeded has a record for each change.
     Multi,
+    /// A client asked for a membership change.
     Reconfig,
     /// The server deleted an ephemeral znode, because its session was closed or has expired.
     EphemeralDeleted,
@@ -58,7 +63,9 @@ impl Operation {
 /// The result of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditResult {
+    /// The write took effect.
     Success,
+    /// The write changed nothing: it was answered with an error, or was never sent to the leader.
     Failure,
     /// The write was sent to the leader, and this server does not know its outcome.
     Invoked,
@@ -82,12 +89,15 @@ pub struct Record {
     pub session: SessionId,
     /// Identities of the connection, with its address (scheme `ip`). `None`: the server acted by itself.
     pub identities: Option<Arc<Vec<Identity>>>,
+    /// The operation that was asked for.
     pub operation: Operation,
+    /// Path of the znode, with its sequence number if it was created. `None` for reconfig and for a multi that failed.
     pub path: Option<Text>,
     /// Of a create.
     pub mode: Option<CreateMode>,
     /// Of a setAcl: the entries as sent, without the hashes of digests.
     pub acl: Option<Text>,
+    /// The outcome of the write, as far as this server knows it.
     pub result: AuditResult,
 }
 

@@ -18,13 +18,31 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A znode appeared. The change of its parent's Stat follows from the zxid: each view makes it itself.
-    Created { at: HashedPath, node: Arc<Znode> },
+    Created {
+        /// Path of the znode.
+        at: HashedPath,
+        /// The new znode.
+        node: Arc<Znode>,
+    },
     /// A znode without children went away. The parent's Stat follows as well.
-    Deleted { at: HashedPath },
+    Deleted {
+        /// Path of the znode.
+        at: HashedPath,
+    },
     /// New data.
-    DataSet { at: HashedPath, node: Arc<Znode> },
+    DataSet {
+        /// Path of the znode.
+        at: HashedPath,
+        /// The whole znode with the new data.
+        node: Arc<Znode>,
+    },
     /// A new state of a znode that fires no watch: another ACL, or a quota's usage.
-    Quiet { at: HashedPath, node: Arc<Znode> },
+    Quiet {
+        /// Path of the znode.
+        at: HashedPath,
+        /// The whole znode in its new state.
+        node: Arc<Znode>,
+    },
 }
 
 impl Change {
@@ -53,54 +71,78 @@ pub enum SessionChange {
 /// Those of ClickHouse Keeper's operations that answer with nothing but success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeeperOp {
+    /// No znode had this path, or the znode had another version than the client named.
     CheckNotExists,
+    /// The znode has each field of the Stat that the client named.
     CheckStat,
+    /// The znode and all below it were deleted, or did not exist.
     RemoveRecursive,
+    /// The znode was deleted, or delete would have answered `NoNode`, `BadVersion` or `NotEmpty`.
     TryRemove,
 }
 
 /// The result of one operation, as values; the origin's shard turns it into bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpResult {
+    /// Of create.
     Created {
+        /// Path of the new znode, with its sequence number.
         path: Text,
     },
+    /// Of create2, createContainer and createTTL.
     CreatedStat {
+        /// Path of the new znode, with its sequence number.
         path: Text,
+        /// Stat of the new znode.
         stat: Stat,
     },
+    /// Of setData and setACL: the new Stat.
     Stat(Stat),
+    /// Of delete.
     Deleted,
+    /// Of check, and of the server's own commands.
     Checked,
     /// Of createIfNotExists.
     Ensured {
+        /// Path of the znode, new or not.
         path: Text,
     },
     /// Success of an operation without another result.
     Done(KeeperOp),
+    /// The operation failed and changed nothing.
     Error(ErrorCode),
 }
 
 /// The answer for the connection that proposed the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// The result of a single operation. An error also answers a multi that could not be decoded or was refused.
     Op(OpResult),
     /// One result for each operation, in order. When one failed: code 0 before it, its code, then -2.
     Multi(Vec<OpResult>),
+    /// The session was created.
     SessionCreated {
+        /// Id of the new session.
         session: SessionId,
+        /// Negotiated timeout, milliseconds.
         timeout_ms: i32,
+        /// The client presents it to attach the session to another connection.
         password: [u8; 16],
     },
+    /// The session belongs to the connection of the origin from now on.
     SessionAttached {
+        /// Id of the session.
         session: SessionId,
+        /// Negotiated timeout, milliseconds. It replaces the former timeout.
         timeout_ms: i32,
+        /// Password of the session.
         password: [u8; 16],
         /// The ephemerals of the session at this zxid.
         ephemerals: Ephemerals,
     },
     /// Unknown session, wrong password or table full: the client is told that its session is expired.
     SessionRefused,
+    /// The session was closed, or did not exist any more.
     SessionClosed,
     /// Of reconfig: the new membership and its znode's Stat.
     Configured(Box<(Data, Stat)>),
@@ -123,10 +165,13 @@ impl Outcome {
 pub struct AppliedTxn {
     /// The zxid of this transaction. A transaction without a zxid of its own (attach) has the last one before it.
     pub zxid: Zxid,
+    /// Changes of the tree, in the order in which watches fire. Empty if nothing changed.
     pub changes: Changes,
+    /// The change of a session; `None` if none changed.
     pub session: Option<SessionChange>,
     /// Where the command came from; `None` for the server's own (expiry).
     pub origin: Option<Origin>,
+    /// The answer for the connection that `origin` names.
     pub outcome: Outcome,
 }
 
@@ -135,13 +180,16 @@ pub struct AppliedTxn {
 pub struct AppliedBatch {
     /// Wall time of the leader that proposed it.
     pub time: WallMillis,
+    /// Transactions, one for each command, in the order of the log. None if the zxids did not fit the term.
     pub txns: Vec<AppliedTxn>,
 }
 
 /// A committed log entry that was applied.
 #[derive(Clone, Debug)]
 pub struct AppliedEntry {
+    /// Index of the entry in the log.
     pub index: u64,
+    /// Term of the entry in the log.
     pub term: u64,
     /// This server proposed it in the present leadership.
     pub own: bool,

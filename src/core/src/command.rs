@@ -27,7 +27,9 @@ use rkyv::{Archive, Deserialize, Serialize};
 pub struct Origin {
     /// Server id, 1..=255.
     pub server: u8,
+    /// Shard that owns the connection.
     pub shard: ShardId,
+    /// The connection on that shard.
     pub conn: ConnId,
     /// Start of the process that issued `conn`, so that a replayed command never answers a later connection.
     pub incarnation: u64,
@@ -36,7 +38,9 @@ pub struct Origin {
 /// A proven identity of a connection, such as (`ip`, `10.0.0.7`) or (`digest`, `user:hash`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
+    /// Authentication scheme: `ip`, `digest`, `sasl`, `x509` or `super`.
     pub scheme: Text,
+    /// Id within the scheme, in the form of an ACL's id.
     pub id: Text,
 }
 
@@ -47,6 +51,7 @@ pub enum AclSpec {
     Open,
     /// Null or empty: refused by evaluation, in its place among the checks.
     Missing,
+    /// The entries as sent, with `auth` entries that evaluation expands.
     List(Vec<AclEntry>),
     /// Holds a null scheme: refused by evaluation.
     Malformed,
@@ -57,9 +62,13 @@ pub enum AclSpec {
 /// Which create operation asked: it decides the kind of node and the shape of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateOp {
+    /// create: the reply is the path.
     Create,
+    /// create2: the reply is the path and the Stat.
     Create2,
+    /// createContainer: a container, deleted some time after its last child.
     Container,
+    /// createTTL: a TTL node.
     Ttl,
     /// ClickHouse Keeper's createIfNotExists.
     IfNotExists,
@@ -70,51 +79,79 @@ pub enum CreateOp {
 pub enum WriteOp {
     /// `flags` as sent, checked by evaluation; `ttl_ms` is -1 unless `op` is [`CreateOp::Ttl`].
     Create {
+        /// The operation of the protocol.
         op: CreateOp,
+        /// Path as sent: that of a sequential znode lacks its number.
         path: Text,
+        /// Data of the znode. `None` is null data, which is not the same as empty data.
         data: Option<Data>,
+        /// ACL as sent.
         acl: AclSpec,
+        /// ZooKeeper's create mode.
         flags: i32,
+        /// Time to live, milliseconds.
         ttl_ms: i64,
     },
+    /// Deletes a znode without children.
     Delete {
+        /// Path of the znode.
         path: Text,
+        /// Expected version of the data; -1 matches any.
         version: i32,
     },
+    /// Replaces the data of a znode.
     SetData {
+        /// Path of the znode.
         path: Text,
+        /// The new data. `None` is null data.
         data: Option<Data>,
+        /// Expected version of the data; -1 matches any.
         version: i32,
     },
+    /// Replaces the ACL of a znode.
     SetAcl {
+        /// Path of the znode.
         path: Text,
+        /// The new ACL as sent.
         acl: AclSpec,
+        /// Expected version of the ACL; -1 matches any.
         version: i32,
     },
+    /// Changes nothing. Fails unless the znode exists and has this version.
     Check {
+        /// Path of the znode.
         path: Text,
+        /// Expected version of the data; -1 matches any.
         version: i32,
     },
     /// Fails if the znode exists, with this version unless that is -1.
     CheckNotExists {
+        /// Path of the znode.
         path: Text,
+        /// Version that makes the check fail; -1 is any.
         version: i32,
     },
     /// Each field of `stat`, in the order of the wire, must be the znode's unless it is -1.
     CheckStat {
+        /// Path of the znode.
         path: Text,
+        /// Expected version of the data; -1 matches any.
         version: i32,
         /// Boxed, so that the rare operation does not make all others larger.
         stat: Box<[i64; STAT_FIELDS]>,
     },
     /// As delete, but nothing happens where that would fail for the znode's own sake.
     TryRemove {
+        /// Path of the znode.
         path: Text,
+        /// Expected version of the data; -1 matches any.
         version: i32,
     },
     /// Deletes a znode and all below it, if they are at most `limit`.
     RemoveRecursive {
+        /// Path of the subtree's root.
         path: Text,
+        /// Most znodes that may be deleted, the root included. Of more, none is deleted: `NotEmpty`.
         limit: u32,
     },
 }
@@ -151,18 +188,27 @@ pub const STAT_FIELDS: usize = 11;
 /// The kind of a command, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandKind {
+    /// One write of a client.
     Op(WriteOp),
+    /// Writes of a client that all take effect, or none.
     Multi(Vec<WriteOp>),
     /// `timeout_ms` is negotiated already; the password is fresh entropy.
     CreateSession {
+        /// Session timeout, milliseconds.
         timeout_ms: i32,
+        /// Password of the new session.
         password: [u8; 16],
     },
+    /// Moves a session to the connection of the origin, if the password matches.
     AttachSession {
+        /// Id of the session.
         session: SessionId,
+        /// Negotiated timeout, milliseconds. It replaces the former timeout.
         timeout_ms: i32,
+        /// Password as the client sent it.
         password: [u8; 16],
     },
+    /// Ends the command's session and deletes its ephemerals: for its client, or because it expired.
     CloseSession,
     /// A membership change.
     Reconfig(Box<Reconfig>),
@@ -179,7 +225,9 @@ pub enum CommandKind {
     /// The server's own: deletes a container or TTL node that has outlived its use, if nothing has changed since it was
     /// chosen.
     Reap {
+        /// Path of the container or TTL node.
         path: Text,
+        /// Zxid of the znode's last change when it was chosen.
         mzxid: u64,
     },
     /// The leader's own: what a subtree with a quota used when that was set, counted piece by piece.
@@ -228,10 +276,13 @@ impl CommandKind {
 /// One command. `identities` indexes the table of the batch it travels in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
+    /// The connection that receives the outcome; `None` if no connection waits for it.
     pub origin: Option<Origin>,
     /// The session of the client; 0 for the server's own commands and for session set-up.
     pub session: SessionId,
+    /// Index into the `identities` of the [`Proposals`] or [`Batch`].
     pub identities: u32,
+    /// The operation with its arguments.
     pub kind: CommandKind,
 }
 
@@ -271,7 +322,9 @@ impl Command {
 /// The commands of one turn, ordered, with the identities they speak with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proposals {
+    /// Lists of identities that the commands refer to by index.
     pub identities: Vec<Arc<Vec<Identity>>>,
+    /// The commands, in the order in which they are to be evaluated.
     pub commands: Vec<Command>,
     /// Bytes by and large, seldom fewer than it takes in the log. The size of log entries, and of commands in flight,
     /// is counted by them.
@@ -289,12 +342,15 @@ pub struct Proposals {
 /// The payload of one log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
+    /// Wall clock of the leader: `ctime` and `mtime` of the znodes that the batch changes.
     pub time: WallMillis,
     /// Zxid of the first command that takes one; the others follow by one each.
     pub first_zxid: u64,
     /// Bits of `evaluate::features` in force when the batch was proposed.
     pub features: u32,
+    /// Lists of identities that the commands refer to by index.
     pub identities: Vec<Arc<Vec<Identity>>>,
+    /// The commands, in the order of their evaluation.
     pub commands: Vec<Command>,
 }
 
@@ -309,6 +365,7 @@ impl Batch {
         })
     }
 
+    /// The field `first_zxid` as a [`Zxid`].
     pub fn first_zxid(&self) -> Zxid {
         Zxid(self.first_zxid)
     }

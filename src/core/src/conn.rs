@@ -64,6 +64,7 @@ pub enum Close {
     Malformed,
     /// An operation this server does not know; its number.
     UnknownOp(i32),
+    /// Authentication failed: an unknown scheme, missing credentials or a wrong SASL proof.
     AuthFailed,
     /// A request without the authentication that every connection must have.
     Unauthenticated,

@@ -54,8 +54,9 @@ pub struct Budget {
 pub struct Exhausted;
 
 impl Budget {
+    /// A budget of so many units.
     #[must_use]
-    pub const fn new(units: u64) -> Self {
+    pub(crate) const fn new(units: u64) -> Self {
         Self { granted: units, left: Cell::new(units) }
     }
 

@@ -153,6 +153,7 @@ impl Delta {
         self.len
     }
 
+    /// Whether no path has an entry.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -164,14 +164,17 @@ impl StateMachine {
         self.has_admitted
     }
 
+    /// The tree at the zxid of the last transaction that was applied.
     pub const fn view(&self) -> &View {
         &self.view
     }
 
+    /// The same, to freeze its delta or to take a new snapshot into use.
     pub const fn view_mut(&mut self) -> &mut View {
         &mut self.view
     }
 
+    /// The sessions that are alive at the same zxid.
     pub const fn sessions(&self) -> &SessionTable {
         &self.sessions
     }

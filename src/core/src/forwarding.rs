@@ -59,9 +59,11 @@ pub struct EnsembleConfig {
 /// The role of a server in the present term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leadership {
+    /// This server leads.
     Leader,
     /// A follower or candidate, with the leader if it is known.
     Follower {
+        /// Server id of the leader; `None` while no leader is known.
         leader: Option<u8>,
     },
 }

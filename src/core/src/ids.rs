@@ -16,10 +16,12 @@ impl Zxid {
         Self(((epoch as u64) << 32) | counter as u64)
     }
 
+    /// The upper 32 bits: the number of the leadership.
     pub const fn epoch(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
+    /// The lower 32 bits: the number of the transaction in its epoch.
     pub const fn counter(self) -> u32 {
         (self.0 & 0xffff_ffff) as u32
     }
@@ -29,6 +31,7 @@ impl Zxid {
         self.0.cast_signed()
     }
 
+    /// From the signed number that travels on the wire.
     pub const fn from_wire(value: i64) -> Self {
         Self(value.cast_unsigned())
     }
@@ -57,7 +60,9 @@ pub struct ShardId(pub u16);
 /// A connection of one shard. The generation tells a slot's present tenant from its former ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
 pub struct ConnId {
+    /// Place in the shard's table of connections. A later connection may have the same one.
     pub slot: u32,
+    /// Number of the tenant of the slot.
     pub generation: u32,
 }
 
@@ -66,10 +71,12 @@ pub struct ConnId {
 pub struct Millis(pub u64);
 
 impl Millis {
+    /// So many milliseconds later, at most `u64::MAX`.
     pub const fn plus(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
+    /// Milliseconds since `earlier`; 0 if that is later.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -85,10 +92,12 @@ impl Micros {
         Self(at.0.saturating_mul(1000))
     }
 
+    /// The millisecond that it is in.
     pub const fn millis(self) -> Millis {
         Millis(self.0 / 1000)
     }
 
+    /// Microseconds since `earlier`; 0 if that is later.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -5,6 +5,7 @@
 //!
 //! Absent on purpose: threads, async, IO, the wall clock, randomness, Raft.
 #![no_std]
+#![warn(missing_docs)]
 
 extern crate alloc;
 

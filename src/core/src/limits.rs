@@ -141,7 +141,8 @@ pub const MULTI_READ_COST_MAX: usize = 20_000_000;
 pub const MULTI_READ_BYTES_MAX: usize = 16 << 20;
 /// A multiRead of more work, or of a longer request, waits for its connection's turn: each turn has one.
 pub const MULTI_READ_FREE_COST: usize = TURN_COST_MAX / 8;
-pub const MULTI_READ_FREE_BYTES: usize = 4 << 10;
+/// .. and a request of more bytes is a longer one.
+pub(crate) const MULTI_READ_FREE_BYTES: usize = 4 << 10;
 /// Work of reads that one transaction waits for, because its client sent them before it. Reads beyond it are refused,
 /// because everything behind the transaction waits as well.
 pub const DELAY_COST_MAX: usize = MULTI_READ_COST_MAX;
@@ -153,9 +154,10 @@ pub const MULTI_OP_COST: usize = 200;
 pub const BYTES_PER_COST: usize = 4;
 /// Cost of one event for each connection that receives it, besides its bytes.
 pub const EVENT_COST: usize = 200;
-/// Cost of each watch that is checked for an event. [`WATCHED_COST`] is that of each znode where watches are looked up.
+/// Cost of each watch that is checked for an event.
 pub const WATCH_LOOK_COST: usize = 20;
-pub const WATCHED_COST: usize = 100;
+/// Cost of each znode where watches are looked up for an event.
+pub(crate) const WATCHED_COST: usize = 100;
 /// Watchers of one event that are told before the work of the turn is looked at.
 pub const WATCHERS_PIECE: usize = 1024;
 /// Cost of a change for each list under way that it does not concern.
@@ -213,16 +215,18 @@ pub const CONNECT_BYTES_MAX: usize = 16 << 10;
 pub(crate) const MODERATE_BYTES: usize = 256 << 10;
 /// ... because one of so many parts of the memory for all is not for these.
 pub(crate) const RESERVED_SHARE: usize = 8;
-/// Wait for memory after which slow readers are ended. A slow reader has held memory for [`READER_LOOK_MS`], and takes
-/// its replies at less than [`SLOW_BYTES_PER_S`].
+/// Wait for memory after which slow readers are ended. A slow reader has held memory for a second, and takes its
+/// replies at less than 256 KiB a second.
 pub const MEMORY_WAIT_MS: u64 = 2000;
-pub const READER_LOOK_MS: u64 = 1000;
+/// A slow reader has held memory for so long.
+pub(crate) const READER_LOOK_MS: u64 = 1000;
 /// Wait for memory after which slow senders are ended. A slow sender does not send the rest of a request, for which
 /// memory is set aside.
 pub const PART_WAIT_MS: u64 = 500;
-/// Interval between two checks for slow readers and senders. They take, or send, fewer than [`SLOW_BYTES_PER_S`].
+/// Interval between two checks for slow readers and senders. They take, or send, less than 256 KiB a second.
 pub const SLOW_LOOK_MS: u64 = 500;
-pub const SLOW_BYTES_PER_S: u64 = 256 << 10;
+/// Slow readers and senders move fewer bytes in a second.
+pub(crate) const SLOW_BYTES_PER_S: u64 = 256 << 10;
 
 /// Servers of an ensemble at most.
 pub const ENSEMBLE_SERVERS_MAX: usize = 64;

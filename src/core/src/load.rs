@@ -23,6 +23,7 @@ const LEVELS: usize = 2;
 /// Requests and their cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
+    /// Number of requests, an estimate where a sample was counted.
     pub requests: u64,
     /// Of requests, and of replies that were given at once.
     pub bytes: u64,
@@ -46,10 +47,13 @@ impl Load {
 /// A window: the keys of most requests, in no order.
 #[derive(Clone, Debug, Default)]
 pub struct Loads {
+    /// Length of the window, milliseconds: 2000 or more. 0 before the first window has ended.
     pub took_ms: u64,
     /// Of all requests.
     pub total: Load,
+    /// Load of client addresses, at most [`LOAD_ENTRIES`] of each shard.
     pub addresses: Vec<(IpAddr, Load)>,
+    /// Load of sessions, each with the address of its client.
     pub sessions: Vec<((SessionId, IpAddr), Load)>,
     /// Paths of at most two levels.
     pub prefixes: Vec<(Text, Load)>,

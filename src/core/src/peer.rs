@@ -28,7 +28,12 @@ pub enum PeerFault {
     /// A command that its sender cannot have been asked for.
     Foreign(&'static str),
     /// A message of a stream is missing: `expected` should have come.
-    Gap { expected: u64, found: u64 },
+    Gap {
+        /// Sequence number of the missing message.
+        expected: u64,
+        /// Sequence number of the message that was received.
+        found: u64,
+    },
     /// Commands come faster than they are ordered, beyond [`crate::limits::FORWARDED_BYTES_MAX`].
     Flood,
 }
@@ -50,12 +55,19 @@ impl core::error::Error for PeerFault {}
 /// One message from a server to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerMessage {
+    /// Commands of a follower's clients, for the leader.
     Forward(Forward),
+    /// Sessions that were active on a follower, for the leader.
     SessionReport(SessionReport),
+    /// The leader's clock, for its followers.
     Heartbeat(Heartbeat),
+    /// The sender holds no data: counted for bootstrap.
     Uninitialised(Uninitialised),
+    /// The leader is about to transfer leadership.
     Pause(Pause),
+    /// The answer to a pause: the stream of commands has ended.
     Paused(Paused),
+    /// A digest of the sender's tree, to be compared.
     Digest(Digest),
 }
 
@@ -73,6 +85,7 @@ pub struct Forward {
 /// To the leader: the sessions that a server heard from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionReport {
+    /// Term of the leader, as the sender knows it.
     pub term: u64,
     /// As in a forward.
     pub sequence: u64,
@@ -86,7 +99,9 @@ pub struct SessionReport {
 /// From the leader: its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
+    /// Term in which the sender leads.
     pub term: u64,
+    /// The leader's monotonic clock. The receiver sends it back as [`SessionReport::echo`].
     pub clock: Millis,
 }
 
@@ -104,12 +119,14 @@ pub struct Uninitialised {
 /// From a leader that is about to let another lead: no more commands are to be sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
+    /// Term in which the sender leads.
     pub term: u64,
 }
 
 /// To the leader: nothing comes in this stream any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paused {
+    /// Term of the pause that is confirmed.
     pub term: u64,
     /// As in a forward.
     pub sequence: u64,
@@ -118,6 +135,7 @@ pub struct Paused {
 /// To all servers: the digest of the sender's tree behind that log entry. Of no term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
+    /// Index of the log entry.
     pub index: u64,
     /// ZooKeeper's definition, see `digest`.
     pub digest: u64,

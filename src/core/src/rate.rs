@@ -90,9 +90,11 @@ const fn ns(at: Millis) -> u64 {
 /// Uses by the clients of one address.
 #[derive(Debug, Default)]
 pub struct AddressMeter {
+    /// Requests received.
     pub requests: Meter,
     /// Bytes received.
     pub bytes: Meter,
+    /// Connections accepted.
     pub connections: Meter,
 }
 

@@ -33,7 +33,9 @@ const CHOSEN_MAX: usize = 16_384;
 /// A znode to delete, if it has not changed since it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
+    /// Path of the container or TTL node.
     pub path: Text,
+    /// Zxid of its last change. A later change prevents the deletion.
     pub mzxid: Zxid,
 }
 

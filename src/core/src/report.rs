@@ -51,16 +51,23 @@ pub use watches::WatchSummary;
 /// Sums over one shard, or over all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
+    /// Counters of requests, replies and bytes.
     pub statistics: Statistics,
+    /// Connections that are open.
     pub connections: u64,
+    /// Requests that wait for their reply.
     pub outstanding: u64,
     /// Both tables, per path, table and connection.
     pub watches: u64,
     /// The rest is the same on every shard at the same zxid; the newest counts.
     pub zxid: Zxid,
+    /// Znodes; the root counts twice, as in ZooKeeper.
     pub nodes: u64,
+    /// Bytes of all paths and all data.
     pub data_bytes: u64,
+    /// Ephemeral znodes.
     pub ephemerals: u64,
+    /// Live sessions of all servers.
     pub sessions: u64,
 }
 
@@ -69,17 +76,21 @@ pub struct Totals {
 pub struct Watched {
     /// The path's hash, the same on all shards.
     pub hash: u64,
+    /// The watched path. Empty for `wchs`, which counts by the hash.
     pub path: Text,
+    /// Sessions that watch the path on one shard, or some of them.
     pub watchers: SmallVec<[SessionId; 1]>,
 }
 
 /// A session, or more of the ephemerals of the session before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionLine {
+    /// Id of the session.
     pub id: SessionId,
     /// When it ends unless it is active; `None` when only its ephemerals go on, or when this server does not keep its
     /// deadline.
     pub due: Option<Millis>,
+    /// Paths of its ephemerals, sorted. Of many, this line has a part.
     pub ephemerals: Vec<Text>,
 }
 
@@ -101,9 +112,13 @@ impl Default for SessionMark {
 /// The result of one pass of one actor.
 #[derive(Debug, Default)]
 pub struct Piece {
+    /// Sums, for `srvr`, `stat` and `mntr`.
     pub totals: Totals,
+    /// Connections, for `stat`, `cons` and `dump`.
     pub conns: Vec<ConnLine>,
+    /// Paths with data watches, for `wchs`, `wchc` and `wchp`.
     pub watched: Vec<Watched>,
+    /// Load of clients, for `top`. For `mntr` it has addresses alone.
     pub top: TopClients,
     /// With the totals.
     pub shard: Option<ShardLoad>,
@@ -114,16 +129,21 @@ pub struct Piece {
 /// The result of one pass over the leader's sessions.
 #[derive(Debug, Default)]
 pub struct SessionPiece {
+    /// Sessions in the order of their ids.
     pub sessions: Vec<SessionLine>,
+    /// Where the next pass begins; `None` after the last.
     pub next: Option<SessionMark>,
 }
 
 /// All pieces of an answer.
 #[derive(Debug, Default)]
 pub struct Report {
+    /// Sums over all shards.
     pub totals: Totals,
+    /// Connections of all shards.
     pub conns: Vec<ConnLine>,
     watched: Vec<Watched>,
+    /// Load of the clients of all shards.
     pub top: TopClients,
     /// In the order of their ids.
     shards: Vec<ShardLoad>,
@@ -223,15 +243,20 @@ pub const fn asks_shards(command: FourLetter) -> bool {
 /// The moment an answer is given.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
+    /// Monotonic time, milliseconds since the start of the process.
     pub now: Millis,
+    /// The same moment on the wall clock.
     pub wall: WallMillis,
 }
 
 /// The parts of an answer: the pieces of shards and leader, and the facts of the process.
 #[derive(Debug)]
 pub struct Gathered {
+    /// The pieces of the shards and of the leader.
     pub report: Report,
+    /// Facts of the process and of the host.
     pub facts: ServerFacts,
+    /// When the answer is given.
     pub moment: Moment,
 }
 

@@ -56,7 +56,9 @@ pub struct SequencerConfig {
     pub entry_bytes_max: usize,
     /// Units that one command may cost: [`COMMAND_MAX`], or less in a simulated server of another build.
     pub command_cost_max: u64,
+    /// When a snapshot is due.
     pub snapshot: SnapshotPolicy,
+    /// How containers and TTL nodes are found and deleted.
     pub reap: ReapPolicy,
 }
 
@@ -93,13 +95,19 @@ pub struct NotABatch;
 /// All that a snapshot writer needs: one zxid's state, immutable.
 #[derive(Clone, Debug)]
 pub struct FrozenState {
+    /// The snapshot below the changes.
     pub snapshot: Arc<Snapshot>,
+    /// Changes of the tree since that snapshot.
     pub delta: Arc<Delta>,
+    /// Live sessions with their ephemerals.
     pub sessions: SessionTable,
+    /// The last zxid that is part of the state.
     pub zxid: Zxid,
     /// Place in the log of the last entry that is part of the state.
     pub index: u64,
+    /// Term of that entry.
     pub term: u64,
+    /// Znodes of the tree.
     pub nodes: u64,
     /// The driver's own, kept in the snapshot as it is.
     pub extra: Vec<u8>,
@@ -186,6 +194,7 @@ impl Sequencer {
         self.config.features |= features::ENSEMBLE;
     }
 
+    /// The state machine, with everything that was applied.
     pub const fn machine(&self) -> &StateMachine {
         &self.machine
     }
@@ -315,6 +324,7 @@ impl Sequencer {
         self.forget_asked();
     }
 
+    /// Whether this server leads, as far as it knows, and gives out zxids.
     pub const fn is_leading(&self) -> bool {
         self.next_zxid.is_some()
     }

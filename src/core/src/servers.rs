@@ -19,7 +19,9 @@ pub const CONFIG_PATH: &str = "/zookeeper/config";
 /// Whether a server has a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
+    /// It votes: a follower or the leader.
     Participant,
+    /// It has no vote. It receives the log and serves reads.
     Observer,
 }
 
@@ -36,11 +38,13 @@ impl Role {
 /// One server of the list. Hosts are without brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
+    /// Name or IP address at which the other servers reach it.
     pub host: Text,
     /// Where the other servers reach it.
     pub peer_port: u16,
     /// Only ZooKeeper has a use for it; it travels in the text.
     pub election_port: u16,
+    /// Its role in the ensemble.
     pub role: Role,
     /// Where clients reach it, if the list says so.
     pub client: Option<(Text, u16)>,

@@ -191,10 +191,12 @@ impl Shard {
         }
     }
 
+    /// The configuration. Of the fields, `sasl_users` may change.
     pub const fn config(&self) -> &ShardConfig {
         &self.config
     }
 
+    /// The tree as this shard serves it, at the zxid up to which it applied changes.
     pub const fn view(&self) -> &View {
         &self.view
     }

@@ -152,7 +152,9 @@ impl<D: Fallible + ?Sized> Deserialize<Data, D> for ArchivedVec<u8> {
 /// Computed once, where the change is made; a shard that applies the change hashes nothing and looks for no slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashedPath {
+    /// Path of the znode.
     pub path: Text,
+    /// Hash of the path, by the hasher of this server's views.
     pub hash: u64,
     /// 0 where the parent is not concerned: a znode's own state changes.
     pub parent_hash: u64,

@@ -41,15 +41,18 @@ pub struct SnapshotLayout {
     pub zxid: u64,
     /// Sections in order; their count is a power of two. Each starts at a multiple of [`SECTION_ALIGN`].
     pub sections: Vec<Range<usize>>,
+    /// The meta section: counts, ACL lists and sessions.
     pub meta: Range<usize>,
 }
 
 /// Sums over the tree of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotStats {
+    /// Number of znodes, the root included.
     pub nodes: u64,
     /// Bytes of all paths and all data.
     pub data_bytes: u64,
+    /// Number of ephemeral znodes.
     pub ephemerals: u64,
 }
 
@@ -67,21 +70,54 @@ pub enum SnapshotFault {
     /// The layout contradicts the bytes or itself.
     Layout(&'static str),
     /// A section's archive does not check.
-    Section { index: usize, reason: String },
+    Section {
+        /// Number of the section, from 0.
+        index: usize,
+        /// The fault, for an error text.
+        reason: String,
+    },
     /// The meta section's archive does not check.
-    Meta { reason: String },
+    Meta {
+        /// The fault, for an error text.
+        reason: String,
+    },
     /// A section would pass [`SECTION_BYTES_MAX`].
-    SectionTooLarge { index: usize, bytes: usize },
+    SectionTooLarge {
+        /// Number of the section, from 0.
+        index: usize,
+        /// Bytes that the section would have.
+        bytes: usize,
+    },
     /// A znode's number of children is not that of its names: a damaged snapshot below, or a bug.
-    ChildCount { path: String, stat: u32, names: u32 },
+    ChildCount {
+        /// Path of the parent.
+        path: String,
+        /// Number of children in the parent's Stat.
+        stat: u32,
+        /// Number of names that the parent has.
+        names: u32,
+    },
     /// A section of the snapshot below does not match its checksum any more; where.
     Damaged(String),
     /// The znodes of a snapshot that was read have another digest than the writer stored.
-    Digest { stored: u64, found: u64 },
+    Digest {
+        /// The digest that the writer stored.
+        stored: u64,
+        /// The digest of the znodes as they were read.
+        found: u64,
+    },
     /// The znodes of a snapshot that is written have another digest than the changes to the tree led to.
-    Diverged { kept: u64, found: u64 },
+    Diverged {
+        /// The digest that the changes led to.
+        kept: u64,
+        /// The digest of the znodes that are written.
+        found: u64,
+    },
     /// The archive could not be written.
-    Encode { reason: String },
+    Encode {
+        /// The error of the encoder.
+        reason: String,
+    },
 }
 
 impl fmt::Display for SnapshotFault {

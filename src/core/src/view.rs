@@ -40,14 +40,16 @@ pub struct PathHasher {
 }
 
 impl PathHasher {
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self { seed }
     }
 
+    /// The seed of this hash.
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
+    /// Hash of a whole path. Equal paths of views with one seed have equal hashes.
     #[inline]
     pub fn hash(&self, path: &str) -> u64 {
         xxh3_64_with_seed(path.as_bytes(), self.seed)
@@ -114,6 +116,7 @@ impl View {
         Self::new(Arc::new(initial_snapshot(seed)))
     }
 
+    /// The hasher of this view's paths.
     pub const fn hasher(&self) -> PathHasher {
         self.hasher
     }
@@ -128,6 +131,7 @@ impl View {
         HashedPath::new(path, false, |path| self.hasher.hash(path))
     }
 
+    /// The znode at this path; `None` if it does not exist.
     #[inline]
     pub fn get(&self, path: &str) -> Option<NodeRef<'_>> {
         self.get_hashed(path, self.hasher.hash(path))
@@ -294,11 +298,13 @@ impl View {
         self.zxid
     }
 
+    /// Sets the last zxid that was applied. Panics in debug builds if it is less than the present one.
     pub fn set_zxid(&mut self, zxid: Zxid) {
         debug_assert!(zxid >= self.zxid, "zxids only grow");
         self.zxid = zxid;
     }
 
+    /// Number of znodes, the root counted once.
     pub const fn node_count(&self) -> u64 {
         self.nodes
     }
@@ -308,6 +314,7 @@ impl View {
         self.data_bytes
     }
 
+    /// Number of ephemeral znodes.
     pub const fn ephemerals_count(&self) -> u64 {
         self.ephemerals
     }
@@ -322,10 +329,12 @@ impl View {
         self.live.len()
     }
 
+    /// The snapshot below all changes.
     pub const fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
+    /// The frozen delta that the next snapshot will contain; `None` if there is none.
     pub const fn frozen(&self) -> Option<&Arc<Delta>> {
         self.frozen.as_ref()
     }
@@ -373,11 +382,14 @@ impl View {
 /// A znode as a view finds it.
 #[derive(Clone, Copy)]
 pub enum NodeRef<'a> {
+    /// Of a delta: created or changed since the snapshot.
     Live(&'a Arc<Znode>),
+    /// Not changed since the snapshot.
     Snapshot(SnapshotNode<'a>),
 }
 
 impl<'a> NodeRef<'a> {
+    /// The stored part of the Stat.
     #[inline]
     pub fn stat(&self) -> NodeStat {
         match self {
@@ -410,6 +422,7 @@ impl<'a> NodeRef<'a> {
         self.data().map_or(0, <[u8]>::len)
     }
 
+    /// The ACL, not copied.
     #[inline]
     pub fn acl(&self) -> AclRef<'a> {
         self.acl_list().map_or(AclRef::Open, |list| AclRef::List(list))
@@ -471,6 +484,7 @@ impl<'a> AclRef<'a> {
         }
     }
 
+    /// Whether the ACL has no entry, and so grants nothing.
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }

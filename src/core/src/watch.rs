@@ -27,14 +27,18 @@ use tidying::Tidying;
 pub enum Mode {
     /// Fires once.
     Standard = 1,
+    /// Fires until it is removed, for one path (ZooKeeper's `PERSISTENT`).
     Persistent = 2,
+    /// The same for the path and all paths below it (ZooKeeper's `PERSISTENT_RECURSIVE`).
     PersistentRecursive = 4,
 }
 
 /// Which table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// Watches of exists and getData.
     Data,
+    /// Watches of getChildren.
     Child,
     /// Both: of a connection that watches in both, one event.
     Both,
@@ -173,6 +177,7 @@ impl WatchTable {
         })
     }
 
+    /// An empty table.
     pub fn new(limits: WatchLimits) -> Self {
         Self {
             paths: Paths::default(),
@@ -193,6 +198,7 @@ impl WatchTable {
         self.total
     }
 
+    /// Whether there is no watch.
     pub const fn is_empty(&self) -> bool {
         self.total == 0
     }

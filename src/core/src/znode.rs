@@ -16,14 +16,18 @@ const TTL_MASK: i64 = 0xff_ffff_ffff;
 /// The kind of a znode's lifetime, read from the stored `ephemeralOwner` bits (ZooKeeper's `EphemeralType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
+    /// It exists until it is deleted.
     Persistent,
+    /// An ephemeral: it is deleted with this session.
     Session(SessionId),
+    /// A container: it may be deleted once it has lost its last child.
     Container,
     /// Time to live in milliseconds.
     Ttl(i64),
 }
 
 impl Owner {
+    /// Reads the stored bits. Each value has a meaning: 0 is persistent.
     pub const fn from_bits(bits: i64) -> Self {
         if bits == 0 {
             Self::Persistent
@@ -36,6 +40,7 @@ impl Owner {
         }
     }
 
+    /// The bits that are stored. Of a time to live the lower 40 are kept.
     pub const fn bits(self) -> i64 {
         match self {
             Self::Persistent => 0,
@@ -45,6 +50,7 @@ impl Owner {
         }
     }
 
+    /// Whether the end of a session deletes the znode.
     pub const fn is_ephemeral(self) -> bool {
         matches!(self, Self::Session(_))
     }
@@ -53,17 +59,25 @@ impl Owner {
 /// The stored part of a Stat. `cversion` counts child creations (not what clients see, protocol chapter 10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeStat {
+    /// Zxid of the transaction that created the znode.
     pub czxid: Zxid,
+    /// Zxid of the last change of the data; before the first, of the creation.
     pub mzxid: Zxid,
+    /// Zxid of the last creation or deletion of a child; before the first, of the creation.
     pub pzxid: Zxid,
     /// Wall clock, milliseconds since 1970.
     pub ctime: i64,
+    /// Wall clock of the last change of the data, milliseconds since 1970.
     pub mtime: i64,
+    /// Version of the data: 0 at first, one more after each setData.
     pub version: i32,
+    /// Number of children that were ever created.
     pub cversion: i32,
+    /// Version of the ACL: 0 at first, one more after each setACL.
     pub aversion: i32,
     /// Raw owner bits, see [`Owner`].
     pub owner: i64,
+    /// Number of children.
     pub num_children: u32,
     /// Bytes of all children's names, each with its length, as a snapshot keeps them. No part of a client's Stat.
     pub names_bytes: u64,
@@ -119,8 +133,11 @@ impl NodeStat {
 /// One entry of an ACL list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Archive, Serialize, Deserialize)]
 pub struct AclEntry {
+    /// Permissions that the entry grants, as bits of [`crate::acl`].
     pub perms: i32,
+    /// Scheme of the identity: `world`, `ip`, `digest`, `sasl` or `x509`.
     pub scheme: Text,
+    /// Id within the scheme, such as `anyone` or an address range.
     pub id: Text,
 }
 
@@ -129,23 +146,28 @@ pub struct AclEntry {
 pub enum Acl {
     /// Exactly `world:anyone` with all permissions (31).
     Open,
+    /// Any other list. Clients see its entries in this order.
     List(Arc<AclList>),
 }
 
 /// The state of one znode at one zxid, immutable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Znode {
+    /// Times, versions and numbers of the znode.
     pub stat: NodeStat,
+    /// Access control of the znode.
     pub acl: Acl,
     /// `None` is null data, which is not the same as empty data.
     pub data: Option<Data>,
 }
 
 impl Znode {
+    /// Bytes of the data; 0 of null data.
     pub fn data_len(&self) -> usize {
         self.data.as_ref().map_or(0, |data| data.len())
     }
 
+    /// The Stat a client sees.
     pub fn wire_stat(&self) -> Stat {
         self.stat.wire(self.data_len())
     }

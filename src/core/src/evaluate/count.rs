@@ -31,7 +31,9 @@ pub struct Counted {
     pub path: Text,
     /// Of the usage znode, which must be the same still.
     pub mzxid: u64,
+    /// Znodes of the subtree, its root included.
     pub znodes: i64,
+    /// Bytes of the data of these znodes. Paths do not count.
     pub bytes: i64,
 }
 

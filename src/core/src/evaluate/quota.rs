@@ -48,7 +48,9 @@ pub(crate) const COUNT_COST_FORMERLY: u64 = COUNTED_AT_ONCE_MAX as u64 * (cost::
 /// The writes beyond a quota since the last report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaReport {
+    /// Number of these writes, refused or not.
     pub writes: u64,
+    /// The last of these writes.
     pub last: QuotaExceeded,
 }
 

@@ -22,7 +22,9 @@ const DIGITS: usize = 18;
 /// The quantity that a quota limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
+    /// The number of znodes: `count` in ZooKeeper's quota texts.
     Znodes,
+    /// Bytes of the data of all znodes: `bytes` in ZooKeeper's quota texts.
     Bytes,
 }
 
@@ -31,9 +33,11 @@ pub enum Measure {
 pub struct QuotaExceeded {
     /// The root of the subtree.
     pub path: Text,
+    /// The quantity that `usage` and `limit` are of.
     pub of: Measure,
     /// The usage of the subtree, or the usage that it would have had.
     pub usage: i64,
+    /// The limit, in znodes or bytes.
     pub limit: i64,
     /// Whether it is a hard limit, which refuses writes if quotas are enforced.
     pub hard: bool,

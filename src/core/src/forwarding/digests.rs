@@ -29,7 +29,9 @@ const REPORTS_MAX: usize = 8;
 pub struct Divergence {
     /// Place in the log of the last entry in both.
     pub index: u64,
+    /// This server's digest behind that entry.
     pub own: u64,
+    /// The digest of `peer` behind that entry.
     pub others: u64,
     /// One server that has the other digest.
     pub peer: u8,

@@ -8,6 +8,7 @@ use core::mem;
 /// Where a message came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
+    /// Server id of the sender.
     pub peer: u8,
     /// Its start, as it said when the connection began.
     pub incarnation: u64,
@@ -19,9 +20,11 @@ pub struct Sender {
 /// connection has broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSend {
+    /// Server id of the receiver.
     pub peer: u8,
     /// As `Forwarding::peer_connected` named it.
     pub connection: u64,
+    /// The message, not encoded yet.
     pub message: PeerMessage,
 }
 

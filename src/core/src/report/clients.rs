@@ -21,6 +21,7 @@ pub struct ConnLine {
     peer: SocketAddr,
     /// 0 before the connection has a session.
     pub session: SessionId,
+    /// Negotiated session timeout, milliseconds; 0 before the connection has a session.
     pub timeout_ms: i32,
     /// When it was accepted.
     pub opened: Millis,
@@ -34,6 +35,7 @@ pub struct ConnLine {
     pub queued: usize,
     /// Paths that it watches.
     pub watches: u32,
+    /// Requests, replies and latencies of this connection.
     pub counters: ConnCounters,
 }
 

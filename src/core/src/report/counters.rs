@@ -8,10 +8,13 @@ use corral_wire::OpCode;
 /// Latencies in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
+    /// Number of requests.
     pub count: u64,
+    /// Sum of their latencies, milliseconds.
     pub ms_sum: u64,
     /// `u64::MAX` while there is none, see [`Latency::ms_min`].
     min: u64,
+    /// The longest, milliseconds; 0 if there is none.
     pub ms_max: u64,
 }
 
@@ -101,14 +104,19 @@ pub struct Statistics {
     pub received: u64,
     /// Replies, events and answers to four-letter commands.
     pub sent: u64,
+    /// Bytes from clients.
     pub bytes_received: u64,
+    /// Bytes to clients, events included.
     pub bytes_sent: u64,
+    /// Of requests that are no transactions.
     pub reads: Latency,
+    /// Of transactions.
     pub updates: Latency,
     /// Of replies, but for those to connect requests.
     pub replies: Sizes,
     /// Connect requests.
     pub connects: u64,
+    /// Connections closed because authentication failed.
     pub auths_failed: u64,
     /// Connections closed because they never sent a connect request.
     pub never_connected: u64,
@@ -171,15 +179,19 @@ pub struct ConnCounters {
     pub sent: u64,
     replies: u64,
     latency_ms_sum: u64,
+    /// When the last reply was queued; 0 before the first and since `crst`.
     pub last_reply: Millis,
     /// As on the wire; -1 since `crst`.
     pub last_zxid: i64,
+    /// Time that the last reply took, milliseconds.
     pub last_latency_ms: u32,
     /// `u32::MAX` while there is none, see [`ConnCounters::latency_ms_min`].
     latency_min: u32,
+    /// The longest such time, milliseconds; 0 if there is none.
     pub latency_ms_max: u32,
     /// Of the last request that was none of the protocol's own (ping, auth); -1 since `crst`.
     pub last_xid: i32,
+    /// Operation of the last reply; `cons` shows `None` as `NA`.
     pub last_op: Option<OpCode>,
 }
 

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 /// A condition of health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
+    /// Name of the condition, such as `has-leader`.
     pub name: &'static str,
     /// The reason and the remedy, if the condition does not hold.
     pub fault: Option<String>,

@@ -16,6 +16,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The name in lower case, for lists of metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
@@ -30,8 +31,10 @@ impl Kind {
 /// Where the name and the meaning of a metric come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
+    /// ZooKeeper 3.9 has a metric of this name and meaning.
     ZooKeeper,
     /// The process metrics that all of Prometheus' client libraries export.
     Prometheus,
+    /// Of this server alone.
     Corral,
 }

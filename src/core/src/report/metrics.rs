@@ -20,7 +20,9 @@ use core::fmt::Write;
 pub struct Metric {
     /// Without the `zk_` that `mntr` puts in front.
     pub name: &'static str,
+    /// Type of the value.
     pub kind: Kind,
+    /// Where the name and the meaning come from.
     pub origin: Origin,
     /// One sentence or more, with the unit, without Markdown.
     pub help: &'static str,
@@ -63,9 +65,11 @@ impl Values {
 
 /// A metric with its value.
 pub struct Sample {
+    /// The row of the table.
     pub metric: &'static Metric,
     /// Name and value of a label.
     pub label: Option<(&'static str, String)>,
+    /// The present value.
     pub value: Value,
 }
 

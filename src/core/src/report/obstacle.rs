@@ -33,6 +33,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
+    /// All reasons, in their order.
     pub const ALL: [Self; 12] = [
         Self::Stopping,
         Self::Damaged,

@@ -18,13 +18,17 @@ pub struct ServerFacts {
     pub version: String,
     /// Wall time at the zero of [`Millis`](crate::ids::Millis).
     pub started: WallMillis,
+    /// Role of the server, for `srvr` and `mntr`.
     pub mode: Mode,
     /// This server has no space for entries or a snapshot of the leader.
     pub stalled: bool,
     /// Why it opens no sessions or takes no writes; `None` while it does.
     pub obstacle: Option<Obstacle>,
+    /// ZooKeeper's trace mask: `stmk` stores it and `gtmk` shows it. It has no effect.
     pub trace_mask: i64,
+    /// File descriptors in use.
     pub open_files: u64,
+    /// Most file descriptors that the process may use.
     pub open_files_max: u64,
     /// CPU time of the process, ten-thousandths of a second.
     pub cpu_ten_thousandths: u64,
@@ -40,15 +44,19 @@ pub struct ServerFacts {
     pub log_bytes: u64,
     /// How often a core was stalled long enough for the watchdog to see it.
     pub freezes: u64,
-    /// When it last was, and when a sync of the log last took too long, in Unix seconds; 0: never.
+    /// When a core last was stalled, Unix seconds; 0: never.
     pub last_freeze_s: u64,
+    /// When a sync of the log last took too long, Unix seconds; 0: never.
     pub last_slow_sync_s: u64,
-    /// Whether disk space or memory is scarce, whether this leader refuses writes that add data, and how many it refused.
+    /// Whether disk space or memory is scarce; `None` where both suffice.
     pub scarcity: Option<Scarcity>,
+    /// Whether this leader refuses writes that add data.
     pub growth_refusing: bool,
+    /// Writes of clients that this server refused because of scarcity while it led.
     pub growth_refused: u64,
-    /// Searches for a leader: how long those took that ended, and how many began.
+    /// How long the searches for a leader took that have ended.
     pub elections: Timing,
+    /// How often this server began to look for a leader.
     pub looking_count: u64,
     /// Since when this server leads, in milliseconds; `None` if it does not.
     pub led_ms: Option<u64>,
@@ -60,6 +68,7 @@ pub struct ServerFacts {
     pub slow_disk_transfers: u64,
     /// Log entries kept for servers that receive an older snapshot than the newest.
     pub log_entries_kept: u64,
+    /// Findings of the scrubber.
     pub scrub: ScrubFacts,
     /// Differences between digests of the tree, since the start.
     pub digest_mismatches: u64,
@@ -87,6 +96,7 @@ pub struct ServerFacts {
     pub handshakes_failed: u64,
     /// `None` where there is no audit log.
     pub audit: Option<AuditFacts>,
+    /// Latencies by operation and by stage.
     pub latencies: LatencyFacts,
     /// Syncs of the log.
     pub syncs: Timing,
@@ -96,6 +106,7 @@ pub struct ServerFacts {
     pub peers: Vec<PeerFacts>,
     /// Connections to the observers among them, counted since the last reset.
     pub observers: Vec<PeerFacts>,
+    /// The part of the configuration that `conf` shows.
     pub configured: Configured,
     /// Of the directory of the log first, and of that of the snapshots if it is another one.
     pub spaces: Vec<SpaceFacts>,
@@ -110,7 +121,9 @@ pub struct LatencyFacts {
     pub reads: Quantiles,
     /// Of transactions.
     pub updates: Quantiles,
+    /// Times by the protocol's operation, without operations that did not occur.
     pub operations: Vec<(&'static str, Histogram)>,
+    /// Times by stage of a write: `queue`, `sync`, `commit`, `apply`. Stages without a time are left out.
     pub stages: Vec<(&'static str, Histogram)>,
 }
 
@@ -154,38 +167,52 @@ pub struct Quorum {
     pub size: u64,
     /// All servers that sent a message lately.
     pub learners: u64,
-    /// Of these, servers that lack little of the log, by role.
+    /// Of these, members with a vote that lack little of the log.
     pub synced_followers: u64,
+    /// Of these, members without a vote that are to have one and lack little of the log.
     pub synced_non_voting_followers: u64,
+    /// Of these, observers that lack little of the log.
     pub synced_observers: u64,
 }
 
 /// The connections with one other server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerFacts {
+    /// Server id of the other server.
     pub id: u64,
     /// Connections of both directions stand.
     pub connected: bool,
+    /// Bytes sent, with the headers of frames.
     pub bytes_out: u64,
+    /// Bytes received, with the headers of frames.
     pub bytes_in: u64,
+    /// Messages sent.
     pub messages_out: u64,
+    /// Messages received.
     pub messages_in: u64,
-    /// Bytes and messages that wait to be sent.
+    /// Bytes that wait to be sent.
     pub queued_bytes: u64,
+    /// Messages that wait to be sent.
     pub queued_messages: u64,
     /// Messages that were lost on the way to it.
     pub dropped: u64,
+    /// Connections after the first, of both directions.
     pub reconnects: u64,
+    /// Attempts to connect to the other server that failed.
     pub dials_failed: u64,
 }
 
 /// The role of a server, as ZooKeeper calls it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
+    /// A server that is not in an ensemble.
     #[default]
     Standalone,
+    /// The server that orders the writes of the ensemble.
     Leader,
+    /// A server with a vote that follows a leader.
     Follower,
+    /// A server without a vote that follows a leader.
     Observer,
     /// Of an ensemble that has no leader, as far as this server knows: nothing can be written.
     Looking,
@@ -194,9 +221,11 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// All roles.
     pub const ALL: [Self; 6] =
         [Self::Standalone, Self::Leader, Self::Follower, Self::Observer, Self::Looking, Self::ReadOnly];
 
+    /// The name in `srvr`, `stat` and `mntr`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Standalone => "standalone",
@@ -234,8 +263,10 @@ pub enum ReconfigStep {
 }
 
 impl ReconfigStep {
+    /// All steps, in their order.
     pub const ALL: [Self; 4] = [Self::None, Self::CatchingUp, Self::Entering, Self::Joint];
 
+    /// The name in `mntr`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -249,29 +280,42 @@ impl ReconfigStep {
 /// How long something took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
+    /// How often it was done.
     pub count: u64,
+    /// Sum of the times, microseconds.
     pub us_sum: u64,
+    /// The shortest time, microseconds; 0 if there is none.
     pub us_min: u64,
+    /// The longest time, microseconds; 0 if there is none.
     pub us_max: u64,
 }
 
 /// The part of the configuration that `conf` shows.
 #[derive(Clone, Debug, Default)]
 pub struct Configured {
+    /// Port of the listener for clients without TLS.
     pub client_port: u16,
+    /// Port of the listener for clients with TLS. `None` where there is none.
     pub secure_client_port: Option<u16>,
-    /// Directory of the snapshots, and the size of its files.
+    /// Directory of the snapshots.
     pub data_dir: String,
+    /// Bytes of all files below that directory.
     pub data_dir_bytes: u64,
-    /// Directory of the log, and the size of its files.
+    /// Directory of the log.
     pub log_dir: String,
+    /// Bytes of all files below that directory.
     pub log_dir_bytes: u64,
+    /// ZooKeeper's `tickTime`, milliseconds.
     pub tick_ms: u32,
     /// 0 is no limit.
     pub connections_per_ip_max: u32,
+    /// Least session timeout that a client may negotiate.
     pub session_timeout_min_ms: u32,
+    /// Greatest session timeout that a client may negotiate.
     pub session_timeout_max_ms: u32,
+    /// Connections that the kernel holds until they are accepted.
     pub backlog: i32,
+    /// Id of this server, 1..=255.
     pub server_id: u8,
     /// Of a member of an ensemble: the list of servers, and its version.
     pub members: Option<(Servers, u64)>,

@@ -5,7 +5,9 @@ use alloc::string::String;
 /// Of the file system of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpaceFacts {
+    /// Path of the directory.
     pub directory: String,
+    /// Bytes left for unprivileged processes; `u64::MAX` where that is not known.
     pub free_bytes: u64,
     /// For the next log segments and snapshots there.
     pub needed_bytes: u64,
@@ -22,11 +24,14 @@ impl SpaceFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Scarcity {
+    /// Less than half of the needed disk space was free, and three quarters are not free yet.
     Disk = 1,
+    /// Memory reached `limits.memory_bytes_max`, and is not below nine tenths of it yet.
     Memory = 2,
 }
 
 impl Scarcity {
+    /// All resources.
     pub const ALL: [Self; 2] = [Self::Disk, Self::Memory];
 
     /// For the log and for probes.
@@ -43,6 +48,7 @@ impl Scarcity {
 /// Anonymous memory of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryUse {
+    /// Bytes in use.
     pub bytes: u64,
     /// 0: there is no limit.
     pub bytes_max: u64,

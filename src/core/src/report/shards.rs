@@ -5,10 +5,13 @@ use crate::ids::ShardId;
 /// Load and memory of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardLoad {
+    /// The shard.
     pub id: ShardId,
+    /// Connections that are open.
     pub connections: u64,
     /// Received since the start, or the last `srst`.
     pub requests: u64,
+    /// Watches, counted per path, table and connection.
     pub watches: u64,
     /// Estimated bytes of the changes of the tree since its snapshot.
     pub delta_bytes: u64,

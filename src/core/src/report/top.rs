@@ -18,6 +18,7 @@ const TITLES: [&str; 6] = ["requests/s", "bytes/s", "work %", "waiting", "watche
 /// Connections of an address or a session, now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
+    /// Connections that are open.
     pub connections: u64,
     /// Requests without a reply.
     pub waiting: u64,
@@ -36,8 +37,11 @@ impl Held {
 /// The load of shards, and their connections as far as these were looked at.
 #[derive(Clone, Debug, Default)]
 pub struct TopClients {
+    /// The last window of each shard, added up.
     pub loads: Loads,
+    /// Connections of the addresses in `loads`.
     pub by_address: Vec<(IpAddr, Held)>,
+    /// Connections of the sessions in `loads`.
     pub by_session: Vec<(SessionId, Held)>,
 }
 
@@ -90,11 +94,15 @@ fn held<K: PartialEq>(list: &[(K, Held)], key: &K) -> Held {
 /// A row of the answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TopRow<K> {
+    /// The address, the session or the path.
     pub key: K,
+    /// Requests in a second, on average of the window.
     pub requests_per_second: u64,
+    /// Bytes of requests and replies in a second, on average of the window.
     pub bytes_per_second: u64,
     /// Share of the work that the shards did for requests, as they estimate it.
     pub work_percent: u64,
+    /// Its connections, as far as they were counted.
     pub held: Held,
 }
 

@@ -12,22 +12,32 @@ use alloc::vec::Vec;
 pub enum Value {
     /// The server has no such thing: there is no line.
     Absent,
+    /// A whole number, in the unit of the metric.
     Whole(i64),
     /// A number of ten-thousandths.
     TenThousandths(u64),
+    /// Of a metric of [`Kind::Summary`](super::Kind::Summary).
     Summary(Summary),
+    /// Of a metric of [`Kind::Histogram`](super::Kind::Histogram).
     Histogram(Box<Histogram>),
+    /// A word or a sentence.
     Text(String),
 }
 
 /// Durations in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
+    /// Number of durations.
     pub count: u64,
+    /// Sum of the durations.
     pub sum: u64,
+    /// The shortest; 0 if there is none.
     pub min: u64,
+    /// The longest; 0 if there is none.
     pub max: u64,
+    /// The average in ten-thousandths of a millisecond.
     pub average_ten_thousandths: u64,
+    /// Quantiles, in microseconds; `None` where only sums are kept.
     pub quantiles: Option<Quantiles>,
 }
 

@@ -63,9 +63,11 @@ impl<T: Ord> Distinct<T> {
 /// Numbers of data watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchSummary {
+    /// Sessions with a data watch.
     pub connections: usize,
     /// A path that several shards watch counts once.
     pub paths: usize,
+    /// Pairs of a watched path and a session.
     pub watches: usize,
 }
 

@@ -56,7 +56,9 @@ pub(super) struct Asked {
 /// The members as Raft observes them.
 #[derive(Clone, Debug, Default)]
 pub struct MembersSeen {
+    /// Ids of the servers with a vote; during a joint change, in the new list.
     pub voters: BTreeSet<u8>,
+    /// Ids of the servers without a vote: joining servers and observers.
     pub learners: BTreeSet<u8>,
     /// The membership is in the middle of a change.
     pub joint: bool,
@@ -69,7 +71,9 @@ pub struct MembersSeen {
 /// A member's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
+    /// It has a vote.
     Voter,
+    /// It has no vote, and receives the log.
     Learner,
     /// It leaves.
     None,

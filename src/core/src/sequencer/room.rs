@@ -22,7 +22,9 @@ const SHARES: usize = 4;
 /// A command that exceeds the maximum log entry size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oversized {
+    /// Session of the client; 0 for a command without one.
     pub session: SessionId,
+    /// Bytes of its encoding, in a batch of its own.
     pub bytes: usize,
     /// One of so many would have fitted.
     pub bytes_max: usize,

@@ -75,6 +75,7 @@ impl Ephemerals {
         true
     }
 
+    /// Number of paths.
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |list| list.len)
     }
@@ -84,10 +85,12 @@ impl Ephemerals {
         self.0.as_ref().map_or(0, |list| list.bytes)
     }
 
+    /// Whether there is no path.
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
+    /// The paths, sorted.
     pub fn iter(&self) -> impl Iterator<Item = &Text> {
         self.0.iter().flat_map(|list| &list.pieces).flat_map(|piece| piece.iter())
     }

@@ -25,24 +25,28 @@ pub struct SessionTable {
 }
 
 impl SessionTable {
+    /// A table without sessions.
     pub const fn new() -> Self {
         Self { chunks: BTreeMap::new(), len: 0 }
     }
 
+    /// Number of sessions.
     pub const fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there is no session.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// The session of this id; `None` if it does not live. Takes logarithmic time.
     pub fn get(&self, id: &SessionId) -> Option<&Session> {
         let (_, chunk) = self.chunks.range(..=id).next_back()?;
         Some(&chunk[place(chunk, *id).ok()?].1)
     }
 
-    pub fn get_mut(&mut self, id: &SessionId) -> Option<&mut Session> {
+    pub(crate) fn get_mut(&mut self, id: &SessionId) -> Option<&mut Session> {
         let (_, chunk) = self.chunks.range_mut(..=id).next_back()?;
         let at = place(chunk, *id).ok()?;
         Some(&mut Arc::make_mut(chunk)[at].1)

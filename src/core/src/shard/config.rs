@@ -14,12 +14,15 @@ use corral_wire::fourletter::FourLetter;
 /// The settings of a shard. They stay as they are, except the users of SASL.
 #[derive(Clone)]
 pub struct ShardConfig {
+    /// Id of the shard.
     pub shard: ShardId,
     /// Server id, 1..=255.
     pub server: u8,
     /// Unique to this start of the process.
     pub incarnation: u64,
+    /// Least session timeout that is negotiated; a shorter wish is raised to it.
     pub session_timeout_min_ms: i32,
+    /// Greatest session timeout that is negotiated; a longer wish is lowered to it.
     pub session_timeout_max_ms: i32,
     /// How long a connection may take to send its connect request.
     pub sessionless_timeout_ms: u64,
@@ -31,6 +34,7 @@ pub struct ShardConfig {
     pub super_digest: Option<Text>,
     /// Subject of the super user's client certificate, if there is one.
     pub x509_super: Option<Text>,
+    /// Whether reads and events ignore ACLs. Writes do if their batch has `features::SKIP_ACL`.
     pub skip_acl: bool,
     /// A connection must prove an identity of one of these schemes before it may ask for anything. Empty: it need not.
     pub enforce_schemes: Vec<Text>,
@@ -54,6 +58,7 @@ pub struct ShardConfig {
     pub read_only: bool,
     /// Whether every read waits until the leader has confirmed how far it must see.
     pub linearizable: bool,
+    /// Limits on requests, memory, watches and work.
     pub limits: ShardLimits,
 }
 

@@ -91,12 +91,19 @@ pub struct SessionActivity {
 /// Structures that are dropped on another thread: to free a million entries takes long.
 #[derive(Debug)]
 pub enum Garbage {
+    /// A shard's own changes, replaced by equal frozen ones.
     Delta(Delta),
+    /// Changes that the newest snapshot contains.
     Frozen(Arc<Delta>),
+    /// A snapshot that was replaced by a newer one.
     Snapshot(Arc<Snapshot>),
+    /// The whole tree of a shard, replaced by another server's snapshot.
     View(Box<View>),
+    /// A long list of ephemerals of a session that ended or moved.
     Ephemerals(Ephemerals),
+    /// A watch table that was replaced, or emptied parts of a table.
     Watches(Box<WatchTable>),
+    /// The former state of a state machine.
     State(Box<StateMachine>),
     /// Of a former leader, never ordered.
     Unordered(VecDeque<Proposals>),
@@ -105,7 +112,9 @@ pub enum Garbage {
 /// A connection that waits for the answer to a four-letter command.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
+    /// The connection that asked.
     pub conn: ConnId,
+    /// The command to be answered.
     pub command: FourLetter,
     /// The number behind the word; 0 for all but `stmk`.
     pub argument: i64,
@@ -114,6 +123,7 @@ pub struct Question {
 /// A request that was answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
+    /// The operation of the request.
     pub op: OpCode,
     /// When it was received.
     pub at: Micros,

@@ -32,6 +32,7 @@ pub enum ShardEvent<'a> {
 pub enum ClientEvent<'a> {
     /// Bytes were received. All are taken, also those of a connection that is stalled.
     Received {
+        /// The bytes, in the order in which they were received.
         bytes: &'a [u8],
         /// The newest zxid that any shard of this server has applied: these bytes are answered from no older state. The batch of that
         /// zxid is on its way to this shard.
@@ -106,6 +107,7 @@ pub enum ShardMessage {
 /// A connection that was accepted, for [`Shard::accept`](super::Shard::accept).
 #[derive(Clone, Debug)]
 pub struct NewClient {
+    /// Address and port of the client.
     pub peer: SocketAddr,
     /// Fresh from the system's generator: the password of a session.
     pub entropy: [u8; 16],

@@ -22,8 +22,11 @@ pub struct SlowRequest {
     pub ms: u64,
     /// ZooKeeper's short name of the operation.
     pub operation: &'static str,
+    /// Session of the connection; 0 if it has none.
     pub session: SessionId,
+    /// Address and port of the client.
     pub address: SocketAddr,
+    /// Number that the client gave the request.
     pub xid: i32,
     /// Its first bytes, of the first operation of a multi; `None` if it is not known.
     pub path: Option<Text>,
@@ -36,6 +39,7 @@ pub struct SlowRequest {
 /// Requests that took long, up to a limit.
 #[derive(Debug, Default)]
 pub struct SlowRequests {
+    /// The first requests since the list was last taken, at most 16.
     pub kept: Vec<SlowRequest>,
     /// The number of further ones.
     pub left_out: u64,

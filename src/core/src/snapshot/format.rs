@@ -238,9 +238,11 @@ pub(crate) struct Ephemerals {
 /// A session as a snapshot keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub struct SnapshotSession {
+    /// Id of the session.
     pub id: SessionId,
     /// Negotiated, milliseconds.
     pub timeout_ms: i32,
+    /// The secret with which a client attaches it to another connection.
     pub password: [u8; 16],
     /// The connection that last attached it: commands behind the snapshot are judged by it when they are replayed.
     pub owner: Option<Origin>,

@@ -24,12 +24,12 @@ pub struct SnapshotNode<'a> {
 
 impl<'a> SnapshotNode<'a> {
     #[inline]
-    pub fn path(&self) -> &'a str {
+    pub(crate) fn path(&self) -> &'a str {
         self.section.inside(&*self.record.path)
     }
 
     #[inline]
-    pub fn stat(&self) -> NodeStat {
+    pub(crate) fn stat(&self) -> NodeStat {
         if let Some(written) = self.record.written.as_deref() {
             self.section.inside(written);
         }
@@ -49,7 +49,7 @@ impl<'a> SnapshotNode<'a> {
     }
 
     #[inline]
-    pub fn data(&self) -> Option<&'a [u8]> {
+    pub(crate) fn data(&self) -> Option<&'a [u8]> {
         self.record.data.as_deref().map(|data| self.section.inside(data))
     }
 

@@ -58,6 +58,7 @@ pub struct AlignedBytes {
 }
 
 impl AlignedBytes {
+    /// Bytes that no process can change: they have no checksums to be compared with.
     pub const fn new(bytes: AlignedVec) -> Self {
         Self { bytes, checksums: None }
     }
@@ -433,6 +434,7 @@ impl Snapshot {
         self.sections.iter().map(|section| section.start..section.start + section.length).collect()
     }
 
+    /// Seed of the path hash, the same for a data directory for ever.
     pub fn seed(&self) -> u64 {
         self.meta.root().seed.to_native()
     }
@@ -442,6 +444,7 @@ impl Snapshot {
         Zxid(self.meta.root().zxid.to_native())
     }
 
+    /// Counts of the tree, as the writer stored them.
     pub fn stats(&self) -> SnapshotStats {
         let root = self.meta.root();
         SnapshotStats {
