@@ -13,7 +13,7 @@ from support.client import exists_or_none, four_letter_command, words_table
 from support.expect import equal
 from support.wait import free_port, wait_until
 
-CENSUS = ("quorum_size", "learners", "synced_followers", "synced_non_voting_followers", "synced_observers")
+COUNTS = ("quorum_size", "learners", "synced_followers", "synced_non_voting_followers", "synced_observers")
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def join(ensemble, member, old):
     assert f"server.{number}={ensemble.specs[number]}" in lines, lines
 
 
-def census(member):
+def counts(member):
     """What mntr tells of the servers that vote and of those that keep up."""
     table = words_table(four_letter_command(member.address, "mntr"), "\t")
-    return [table.get(f"zk_{key}") for key in CENSUS]
+    return [table.get(f"zk_{key}") for key in COUNTS]
 
 
 class Writer(threading.Thread):
@@ -77,12 +77,12 @@ def test_a_server_joins_gets_a_vote_outlives_a_restart_and_leaves(ensemble, only
     with connect(joiner) as client:
         client.create("/by-observer")
     leader, follower = ensemble.leader(), next(member for member in old if mode_of(member) == FOLLOWING)
-    wait_until(lambda: census(leader) == ["3", "3", "2", "0", "1"], "all keep up")
-    wait_until(lambda: census(follower) == ["3", None, None, None, None], "mntr of a follower knows the quorum alone")
+    wait_until(lambda: counts(leader) == ["3", "3", "2", "0", "1"], "all keep up")
+    wait_until(lambda: counts(follower) == ["3", None, None, None, None], "mntr of a follower knows the quorum alone")
     follower.kill()
-    wait_until(lambda: census(leader) == ["3", "2", "1", "0", "1"], "one is gone")
+    wait_until(lambda: counts(leader) == ["3", "2", "1", "0", "1"], "one is gone")
     ensemble.start()
-    wait_until(lambda: census(leader) == ["3", "3", "2", "0", "1"], "all keep up again")
+    wait_until(lambda: counts(leader) == ["3", "3", "2", "0", "1"], "all keep up again")
     ask(old, joining=f"server.4={ensemble.specs[4].replace('observer', 'participant')}")
     serves_as(joiner, (FOLLOWING, LEADING))
     for member in ensemble.members:

@@ -11,7 +11,7 @@ pub(crate) use encoding::is_too_heavy;
 pub(crate) use waiting::{Renumbered, Waiting, identities_weight};
 
 use crate::evaluate::Counted;
-use crate::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
+use crate::ids::{ConnId, SessionId, ShardId, WallMillis};
 use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
 use crate::znode::AclEntry;
@@ -363,10 +363,5 @@ impl Batch {
             next = next.saturating_add(u64::from(command.takes_zxid()));
             (zxid, command)
         })
-    }
-
-    /// The field `first_zxid` as a [`Zxid`].
-    pub fn first_zxid(&self) -> Zxid {
-        Zxid(self.first_zxid)
     }
 }

@@ -306,7 +306,7 @@ impl Forwarding {
         }
     }
 
-    fn heard_uninitialised(&mut self, from: Sender, uninitialised: Uninitialised) {
+    fn take_uninitialised_report(&mut self, from: Sender, uninitialised: Uninitialised) {
         let Some(bootstrap) = &mut self.bootstrap else {
             if !uninitialised.bootstrapped && self.uninitialised_peers.len() < SERVERS_MAX {
                 self.uninitialised_peers.push(from.peer);
@@ -441,7 +441,7 @@ impl Forwarding {
     // ----- sessions -----
 
     /// A shard's report of active sessions, complete up to `upto`.
-    pub fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
+    pub fn take_activity(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
         self.activity.complete(shard, upto);
         // Without a stream to another server these sessions have a full timeout from when the next one begins.
         let leads_away = |stream: &Option<Stream>| stream.as_ref().is_some_and(|stream| stream.to() != To::Own);
@@ -532,7 +532,7 @@ impl Forwarding {
             }
             PeerMessage::Digest(_) if self.distrusted => {}
             PeerMessage::Digest(report) => self.digests.received(peer, report, &mut self.links),
-            PeerMessage::Uninitialised(uninitialised) => self.heard_uninitialised(from, uninitialised),
+            PeerMessage::Uninitialised(uninitialised) => self.take_uninitialised_report(from, uninitialised),
         }
         Ok(())
     }

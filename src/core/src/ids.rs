@@ -30,11 +30,6 @@ impl Zxid {
     pub const fn wire(self) -> i64 {
         self.0.cast_signed()
     }
-
-    /// From the signed number that travels on the wire.
-    pub const fn from_wire(value: i64) -> Self {
-        Self(value.cast_unsigned())
-    }
 }
 
 impl fmt::Display for Zxid {

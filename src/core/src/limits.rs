@@ -243,7 +243,7 @@ pub const PAUSE_MAX_MS: u64 = 300;
 pub const FORWARDED_BYTES_MAX: usize = 8 << 30;
 
 /// Sessions named in one message to the leader, at most.
-pub const TOUCH_SESSIONS_MAX: usize = 64 * 1024;
+pub const REPORT_SESSIONS_MAX: usize = 64 * 1024;
 /// More than so many sessions go in several messages: the leader looks each one up.
 pub const REPORT_SESSIONS: usize = 16 * 1024;
 /// Times of the leader that are kept until the shards' reports have come that far.

@@ -8,7 +8,7 @@
 
 use crate::command::{Batch, Command, Identity, Proposals, Renumbered, identities_weight};
 use crate::ids::{Millis, SessionId, WallMillis};
-use crate::limits::{IDENTITIES_BYTES_MAX, TOUCH_SESSIONS_MAX};
+use crate::limits::{IDENTITIES_BYTES_MAX, REPORT_SESSIONS_MAX};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -76,7 +76,7 @@ pub enum PeerMessage {
 pub struct Forward {
     /// The leader's, as its follower knows it.
     pub term: u64,
-    /// Counts forwards and touches of a stream from 0.
+    /// Counts forwards and reports of a stream from 0.
     pub sequence: u64,
     /// `bytes` and `generation` do not travel.
     pub proposals: Proposals,
@@ -92,7 +92,7 @@ pub struct SessionReport {
     /// A time of the leader's clock that the server knew before its shards looked. All sessions that it heard until
     /// then are named here or in an earlier report.
     pub echo: Millis,
-    /// At most [`TOUCH_SESSIONS_MAX`].
+    /// At most [`REPORT_SESSIONS_MAX`].
     pub sessions: Vec<SessionId>,
 }
 
@@ -171,7 +171,7 @@ impl PeerMessage {
                 put_proposals(out, forward.proposals);
             }
             Self::SessionReport(report) => {
-                assert!(report.sessions.len() <= TOUCH_SESSIONS_MAX, "more sessions go in several messages");
+                assert!(report.sessions.len() <= REPORT_SESSIONS_MAX, "more sessions go in several messages");
                 put(out, report.sequence);
                 put(out, report.echo.0);
                 put(out, report.sessions.len() as u64);
@@ -316,7 +316,7 @@ fn used_alone(lists: &[Arc<Vec<Identity>>], commands: &mut [Command]) -> Vec<Arc
 
 fn sessions(rest: &mut &[u8]) -> Result<Vec<SessionId>, PeerFault> {
     let count = usize::try_from(take(rest)?).map_err(|_| PeerFault::Malformed("too many sessions"))?;
-    if count > TOUCH_SESSIONS_MAX {
+    if count > REPORT_SESSIONS_MAX {
         return Err(PeerFault::Malformed("too many sessions"));
     }
     if rest.len() != count * 8 {

@@ -337,7 +337,7 @@ impl Sequencer {
             if let CommandKind::AttachSession { session, password, .. } = &command.kind
                 && self.machine.proof(*session, password) == Proof::Right
             {
-                self.expiry_mut().heard_directly(now, *session);
+                self.expiry_mut().note_active(now, *session);
             }
         }
         self.wait(proposals);
@@ -354,8 +354,8 @@ impl Sequencer {
     }
 
     /// A shard's report of the sessions it heard from, complete up to `upto`.
-    pub fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
-        self.expiry_mut().heard(shard, upto, sessions);
+    pub fn take_activity(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
+        self.expiry_mut().report_of_shard(shard, upto, sessions);
     }
 
     /// Ends expired sessions, and deletes due containers and TTL nodes. Returns them, for the log.

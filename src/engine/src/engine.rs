@@ -266,11 +266,11 @@ impl<M: Replicated> Engine<M> {
 
     fn take_activity(&mut self, shard: ShardId, SessionActivity { upto, sessions }: &SessionActivity) {
         if let Some(ensemble) = &mut self.ensemble {
-            ensemble.forwarding.heard(shard, *upto, sessions);
+            ensemble.forwarding.take_activity(shard, *upto, sessions);
         }
         let sequencer = self.machine.sequencer_mut();
         if sequencer.is_leading() || self.ensemble.is_none() {
-            sequencer.heard(shard, *upto, sessions);
+            sequencer.take_activity(shard, *upto, sessions);
         }
     }
 

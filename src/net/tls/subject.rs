@@ -61,13 +61,13 @@ fn push_attribute(text: &mut String, attribute: &AttributeTypeAndValue<'_>) {
     let plain = String::from_utf8_lossy(value.data);
     let is_blank = |c: char| matches!(c, ' ' | '\r');
     let lead = plain.chars().take_while(|c| is_blank(*c)).count();
-    let trail = plain.chars().count() - plain.chars().rev().take_while(|c| is_blank(*c)).count();
+    let tail = plain.chars().count() - plain.chars().rev().take_while(|c| is_blank(*c)).count();
     for (at, c) in plain.chars().enumerate() {
         if c == '\0' {
             text.push_str("\\00");
             continue;
         }
-        if ESCAPED.contains(c) || at < lead || at >= trail {
+        if ESCAPED.contains(c) || at < lead || at >= tail {
             text.push('\\');
         }
         text.push(c);
@@ -117,7 +117,7 @@ mod tests {
             ("3011310f300d06035504030c063c613e3b3d23", "CN=\\<a\\>\\;\\=\\#"),
             ("3010310e300c06035504030c05236c656164", "CN=\\#lead"),
             ("3010310e300c06035504030c05206c656164", "CN=\\ lead"),
-            ("30123110300e06035504030c07747261696c2020", "CN=trail\\ \\ "),
+            ("30123110300e06035504030c07747261696c2020", "CN=tail\\ \\ "),
             ("300e310c300a06035504030c03202020", "CN=\\ \\ \\ "),
             ("300b3109300706035504030c00", "CN="),
             ("300c310a300806035504030c0120", "CN=\\ "),

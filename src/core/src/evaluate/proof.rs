@@ -18,7 +18,7 @@ pub enum Proof {
     Unknown,
 }
 
-/// Compares without telling by its duration where the first difference is.
+/// Compares without revealing by its duration where the first difference is.
 pub(crate) fn same_secret(a: &[u8; 16], b: &[u8; 16]) -> bool {
     a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
 }

@@ -44,12 +44,12 @@ impl Founders {
 
 /// The last report of another uninitialised server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Heard {
+struct Report {
     incarnation: u64,
     /// It knows the same founders.
     agrees: bool,
     /// It has heard this start of this server.
-    heard_us: bool,
+    names_us: bool,
 }
 
 /// Why a founder is waited for.
@@ -67,7 +67,7 @@ pub(super) struct Bootstrap {
     founders: Founders,
     incarnation: u64,
     digest: u64,
-    heard: BTreeMap<u8, Heard>,
+    reports: BTreeMap<u8, Report>,
     /// By founder, the time since which its name has not resolved. `None` if the founder is known to exist.
     unresolved: BTreeMap<u8, Option<Millis>>,
     /// The last tick.
@@ -87,7 +87,7 @@ impl Bootstrap {
             founders,
             incarnation,
             digest,
-            heard: BTreeMap::new(),
+            reports: BTreeMap::new(),
             unresolved: BTreeMap::new(),
             now: Millis(0),
             said: Millis(0),
@@ -98,25 +98,25 @@ impl Bootstrap {
 
     /// Returns the report of this server to that server.
     pub(super) fn greeting(&self, peer: u8) -> PeerMessage {
-        let heard = self.heard.get(&peer).map_or(0, |heard| heard.incarnation);
+        let heard = self.reports.get(&peer).map_or(0, |report| report.incarnation);
         let uninitialised = Uninitialised { founders: self.digest, heard, bootstrapped: self.bootstrapped };
         PeerMessage::Uninitialised(uninitialised)
     }
 
     /// Another says that it is uninitialised. Whether it is to be answered at once.
     pub(super) fn received(&mut self, from: Sender, uninitialised: Uninitialised) -> bool {
-        let now = Heard {
+        let now = Report {
             incarnation: from.incarnation,
             agrees: uninitialised.founders == self.digest,
-            heard_us: uninitialised.heard == self.incarnation,
+            names_us: uninitialised.heard == self.incarnation,
         };
-        let before = self.heard.insert(from.peer, now);
-        before.is_none_or(|before| before.incarnation != now.incarnation) || !now.heard_us
+        let before = self.reports.insert(from.peer, now);
+        before.is_none_or(|before| before.incarnation != now.incarnation) || !now.names_us
     }
 
     /// The connection to that server is gone: what it said may not hold any more.
     pub(super) fn forget(&mut self, peer: u8) {
-        self.heard.remove(&peer);
+        self.reports.remove(&peer);
     }
 
     /// The name of that server has not resolved since the start.
@@ -154,9 +154,9 @@ impl Bootstrap {
     pub(super) fn awaited(&self) -> Vec<Awaited> {
         let absent = self.absent();
         let others = self.founders.voters.iter().filter(|id| **id != self.founders.own && !absent.contains(id));
-        let missing = |id: &u8| match self.heard.get(id) {
+        let missing = |id: &u8| match self.reports.get(id) {
             Some(heard) if !heard.agrees => Some(Awaited::Disagrees(*id)),
-            Some(heard) if heard.heard_us => None,
+            Some(heard) if heard.names_us => None,
             _ => Some(Awaited::Silent(*id)),
         };
         others.filter_map(missing).collect()

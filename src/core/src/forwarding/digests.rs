@@ -50,7 +50,7 @@ pub struct Divergence {
 pub(super) struct Digests {
     recent: VecDeque<(u64, u64)>,
     points: VecDeque<(u64, u64)>,
-    heard: BTreeMap<u8, VecDeque<Digest>>,
+    reports: BTreeMap<u8, VecDeque<Digest>>,
     /// Told to all.
     told: u64,
     told_point: u64,
@@ -102,15 +102,15 @@ impl Digests {
     }
 
     pub(super) fn received(&mut self, peer: u8, report: Digest, links: &mut Links) {
-        if self.heard.len() >= SERVERS_MAX && !self.heard.contains_key(&peer) {
+        if self.reports.len() >= SERVERS_MAX && !self.reports.contains_key(&peer) {
             return;
         }
-        push(self.heard.entry(peer).or_default(), REPORTS_MAX, report);
+        push(self.reports.entry(peer).or_default(), REPORTS_MAX, report);
         match self.own(report.index) {
             Some(own) if own == report.digest => {
                 // Its earlier digests were replaced since.
                 self.differing.remove(&peer);
-                if let Some(reports) = self.heard.get_mut(&peer) {
+                if let Some(reports) = self.reports.get_mut(&peer) {
                     reports.retain(|one| one.index >= report.index);
                 }
             }
@@ -126,12 +126,12 @@ impl Digests {
     pub(super) fn divergence(&mut self, this: u8, voters: &[u8]) -> Option<Divergence> {
         let mut found: Option<Divergence> = None;
         let mut differing = Vec::new();
-        for (peer, reports) in &self.heard {
+        for (peer, reports) in &self.reports {
             for report in reports {
                 let Some(own) = self.own(report.index).filter(|own| *own != report.digest) else { continue };
                 differing.push(*peer);
                 let has = |id: u8, digest| {
-                    let told = self.heard.get(&id).is_some_and(|all| all.contains(&Digest { digest, ..*report }));
+                    let told = self.reports.get(&id).is_some_and(|all| all.contains(&Digest { digest, ..*report }));
                     told || id == this && digest == own
                 };
                 let count = |digest| voters.iter().filter(|id| has(**id, digest)).count();

@@ -26,7 +26,7 @@ pub enum Witness {
 
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
-    heard: Millis,
+    active_at: Millis,
     /// The bucket that speaks for the session; entries in other buckets are stale.
     placed: u64,
     timeout_ms: u32,
@@ -132,7 +132,7 @@ impl Expiry {
     /// Starts or restarts a session's deadline, with a full timeout from `now`.
     pub fn start(&mut self, now: Millis, session: SessionId, timeout_ms: i32, witness: Option<Witness>) {
         let timeout_ms = u32::try_from(timeout_ms).unwrap_or(0);
-        let mut deadline = Deadline { timeout_ms, heard: now, witness, placed: 0 };
+        let mut deadline = Deadline { timeout_ms, active_at: now, witness, placed: 0 };
         deadline.placed = self.bucket(&deadline);
         self.buckets.entry(deadline.placed).or_default().push(session);
         self.deadlines.of_mut(session).insert(session, deadline);
@@ -145,16 +145,16 @@ impl Expiry {
 
     /// The session's client is alive. The caller has seen the proof that it is this client: a connection of the
     /// session, or an attach with its password.
-    pub fn heard_directly(&mut self, now: Millis, session: SessionId) {
+    pub fn note_active(&mut self, now: Millis, session: SessionId) {
         if let Some(deadline) = self.deadlines.of_mut(session).get_mut(&session) {
-            deadline.heard = deadline.heard.max(now);
+            deadline.active_at = deadline.active_at.max(now);
         }
     }
 
     /// A shard tells which of its sessions it heard from, and that it has read its sockets up to `at`.
-    pub fn heard(&mut self, shard: ShardId, at: Millis, sessions: &[(SessionId, Millis)]) {
-        for (session, heard) in sessions {
-            self.heard_directly(*heard, *session);
+    pub fn report_of_shard(&mut self, shard: ShardId, at: Millis, sessions: &[(SessionId, Millis)]) {
+        for (session, active_at) in sessions {
+            self.note_active(*active_at, *session);
         }
         let reported = self.reported.entry(shard).or_default();
         *reported = at.max(*reported);
@@ -197,7 +197,7 @@ impl Expiry {
     /// before it looked: all sessions heard before then are named.
     pub fn report(&mut self, now: Millis, server: u8, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
         for session in sessions {
-            self.heard_directly(now, *session);
+            self.note_active(now, *session);
         }
         let Some(Witness::Server(at)) = self.server(now, server, incarnation) else { return };
         let remote = &mut self.remotes[usize::from(at)];
@@ -239,7 +239,7 @@ impl Expiry {
                 };
                 let mut next = self.bucket(deadline);
                 if next <= due {
-                    if !self.may_be_unheard(deadline) {
+                    if !self.report_is_missing(deadline) {
                         self.deadlines.of_mut(session).remove(&session);
                         over.push(session);
                         continue;
@@ -255,21 +255,21 @@ impl Expiry {
     }
 
     /// The last sign of life, or the time before which a sign of life may have been lost.
-    fn heard_last(&self, deadline: &Deadline) -> Millis {
+    fn last_active(&self, deadline: &Deadline) -> Millis {
         match deadline.witness {
-            Some(Witness::Server(at)) => deadline.heard.max(self.remotes[usize::from(at)].since),
-            _ => deadline.heard,
+            Some(Witness::Server(at)) => deadline.active_at.max(self.remotes[usize::from(at)].since),
+            _ => deadline.active_at,
         }
     }
 
     /// `ExpiryQueue.roundToNextInterval`: expiry falls between T and T + tick after the last sign of life.
     fn bucket(&self, deadline: &Deadline) -> u64 {
-        (self.heard_last(deadline).plus(deadline.timeout_ms.into()).0 / self.tick_ms + 1) * self.tick_ms
+        (self.last_active(deadline).plus(deadline.timeout_ms.into()).0 / self.tick_ms + 1) * self.tick_ms
     }
 
     /// Whether the last report is older than the silence it would have to report for.
-    fn may_be_unheard(&self, deadline: &Deadline) -> bool {
-        let silent_since = self.heard_last(deadline).plus(deadline.timeout_ms.into());
+    fn report_is_missing(&self, deadline: &Deadline) -> bool {
+        let silent_since = self.last_active(deadline).plus(deadline.timeout_ms.into());
         match deadline.witness {
             None => false,
             Some(Witness::Shard(shard)) => self.reported.get(&shard).is_none_or(|at| *at < silent_since),
@@ -319,8 +319,8 @@ mod tests {
     fn signs_of_life_postpone() {
         let mut expiry = Expiry::new(100);
         expiry.start(Millis(0), SessionId(1), 400, Some(Witness::Shard(SHARD)));
-        expiry.heard(SHARD, Millis(350), &[(SessionId(1), Millis(350))]);
-        expiry.heard(SHARD, Millis(800), &[]);
+        expiry.report_of_shard(SHARD, Millis(350), &[(SessionId(1), Millis(350))]);
+        expiry.report_of_shard(SHARD, Millis(800), &[]);
         assert_eq!(expiry.expired(Millis(799)), vec![]);
         assert_eq!(expiry.expired(Millis(800)), vec![SessionId(1)]);
         assert_eq!(expiry.expired(Millis(9_000)), vec![]);
@@ -331,9 +331,9 @@ mod tests {
         let mut expiry = Expiry::new(100);
         expiry.start(Millis(0), SessionId(1), 400, Some(Witness::Shard(SHARD)));
         assert_eq!(expiry.expired(Millis(60_000)), vec![]);
-        expiry.heard(SHARD, Millis(60_001), &[(SessionId(1), Millis(60_000))]);
+        expiry.report_of_shard(SHARD, Millis(60_001), &[(SessionId(1), Millis(60_000))]);
         assert_eq!(expiry.expired(Millis(60_400)), vec![]);
-        expiry.heard(SHARD, Millis(60_600), &[]);
+        expiry.report_of_shard(SHARD, Millis(60_600), &[]);
         assert_eq!(expiry.expired(Millis(60_600)), vec![SessionId(1)]);
     }
 
@@ -345,7 +345,7 @@ mod tests {
             assert_eq!(expiry.expired(Millis(now)), vec![]);
             assert_eq!(expiry.buckets.keys().copied().collect::<Vec<u64>>(), [now + 1]);
         }
-        expiry.heard(SHARD, Millis(3_600_200), &[]);
+        expiry.report_of_shard(SHARD, Millis(3_600_200), &[]);
         assert_eq!(expiry.expired(Millis(3_600_200)).len(), 1000);
     }
 
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(expiry.expired(Millis(60_000)), vec![]);
         // Then what waited in its mailbox is looked at.
         expiry.report(Millis(60_001), 2, 7, Millis(100), &[SessionId(1)]);
-        expiry.heard(SHARD, Millis(60_001), &[(SessionId(3), Millis(60_000))]);
+        expiry.report_of_shard(SHARD, Millis(60_001), &[(SessionId(3), Millis(60_000))]);
         assert_eq!(expiry.expired(Millis(60_300)), vec![]);
     }
 }

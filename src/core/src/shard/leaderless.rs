@@ -1,7 +1,7 @@
 //! A server that finds no leader: it closes connections, so that clients find a server with a leader. Clients that ask
 //! for a read-only session may read the state here (protocol chapter 27).
 //!
-//! For the length of an election all clients wait (`course`). Connections with a shorter session timeout are closed
+//! For the length of an election all clients wait. Connections with a shorter session timeout are closed
 //! earlier. The ensemble ends a session without a sign of life, and a client that receives this server's answers would
 //! not notice. A read-only session is known to the client alone: a client with the right password for an id has it.
 

@@ -50,7 +50,7 @@ impl Shard {
                 next = at;
                 break;
             }
-            let goes_on = self.events.is_telling();
+            let goes_on = self.events.is_in_progress();
             if !goes_on && self.may_serve_behind() {
                 // Before the next events, which they would have to wait for.
                 self.serve_those_behind(now);

@@ -37,7 +37,7 @@ impl Shard {
                 warming.add(hasher.hash(path));
             }
         }
-        warming.touch();
+        warming.prefetch();
         if warming.is_full() || seen >= LOOK_BYTES_MAX { seen } else { bytes.len() }
     }
 }

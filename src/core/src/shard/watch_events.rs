@@ -30,8 +30,8 @@ use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 /// The watch events of a shard that are being told.
 #[derive(Debug, Default)]
 pub(super) struct WatchEvents {
-    /// The transaction that is applied next, if telling its events takes several turns.
-    telling: Option<Box<Telling>>,
+    /// The transaction that is applied next, if queueing its events takes several turns.
+    in_progress: Option<Box<EventsInProgress>>,
     /// Counts the transactions with events. The number of the latest stands on the connections that were told of it.
     transactions: u32,
     event: Event,
@@ -40,26 +40,26 @@ pub(super) struct WatchEvents {
 impl WatchEvents {
     /// Whether a transaction waits until its events are told.
     #[inline]
-    pub(super) const fn is_telling(&self) -> bool {
-        self.telling.is_some()
+    pub(super) const fn is_in_progress(&self) -> bool {
+        self.in_progress.is_some()
     }
 
     /// A client may have seen this state.
     pub(super) fn observe(&mut self, zxid: Zxid) {
-        if let Some(telling) = &mut self.telling {
-            telling.seen = telling.seen.max(zxid);
+        if let Some(in_progress) = &mut self.in_progress {
+            in_progress.seen = in_progress.seen.max(zxid);
         }
     }
 
     /// The state was replaced: nothing is told any more.
     pub(super) fn clear(&mut self) {
-        self.telling = None;
+        self.in_progress = None;
     }
 }
 
 /// A transaction with events that are queued over several turns.
 #[derive(Debug)]
-struct Telling {
+struct EventsInProgress {
     at: Point,
     earlier: Earlier,
     /// The state that every client may have seen already: older ones are not shown meanwhile either.
@@ -124,8 +124,8 @@ impl Shard {
     /// Queues the events of a transaction that is about to reach the view, from where the last call ended. False when
     /// the turn's work is done before all are told.
     pub(super) fn tell_events(&mut self, now: Millis, txn: &AppliedTxn) -> bool {
-        let (mut at, mut earlier) = match &mut self.events.telling {
-            Some(telling) => (telling.at, mem::take(&mut telling.earlier)),
+        let (mut at, mut earlier) = match &mut self.events.in_progress {
+            Some(in_progress) => (in_progress.at, mem::take(&mut in_progress.earlier)),
             None if self.watches.is_empty() => return true,
             None => {
                 self.events.transactions = self.events.transactions.wrapping_add(1);
@@ -134,24 +134,24 @@ impl Shard {
         };
         while at.change < txn.changes.len() {
             if self.turn.is_over() {
-                self.tell_later(txn.zxid, at, earlier);
+                self.queue_later(txn.zxid, at, earlier);
                 return false;
             }
             at = self.notify(now, txn, at, &mut earlier);
         }
-        if let Some(telling) = self.events.telling.take() {
-            self.walking.extend(telling.paused);
+        if let Some(in_progress) = self.events.in_progress.take() {
+            self.walking.extend(in_progress.paused);
         }
         true
     }
 
     #[cold]
-    fn tell_later(&mut self, zxid: Zxid, at: Point, earlier: Earlier) {
-        match &mut self.events.telling {
-            Some(telling) => (telling.at, telling.earlier) = (at, earlier),
+    fn queue_later(&mut self, zxid: Zxid, at: Point, earlier: Earlier) {
+        match &mut self.events.in_progress {
+            Some(in_progress) => (in_progress.at, in_progress.earlier) = (at, earlier),
             None => {
-                self.events.telling =
-                    Some(Box::new(Telling { at, earlier, seen: self.freshness.gate(), paused: Vec::new() }))
+                self.events.in_progress =
+                    Some(Box::new(EventsInProgress { at, earlier, seen: self.freshness.gate(), paused: Vec::new() }))
             }
         }
         self.freshness.observe(zxid);
@@ -161,25 +161,25 @@ impl Shard {
     /// its connection must not have been told.
     #[cold]
     pub(super) fn may_see_before(&self, conn: &Conn, frame: &[u8]) -> bool {
-        let Some(telling) = &self.events.telling else { return false };
-        conn.told != self.events.transactions && self.view.zxid() >= telling.seen && is_plain(frame)
+        let Some(in_progress) = &self.events.in_progress else { return false };
+        conn.told != self.events.transactions && self.view.zxid() >= in_progress.seen && is_plain(frame)
     }
 
     /// Whether the connection's first request waits until the events of a transaction are told.
     pub(super) fn waits_for_events(&self, conn: &Conn) -> bool {
-        self.events.telling.is_some()
+        self.events.in_progress.is_some()
             && !matches!(conn.pending.front(), Some(Pending::Queued { frame, .. }) if self.may_see_before(conn, frame))
     }
 
     /// Whether a read under way sets watches, or may end, and waits until the events of a transaction are told. Its
     /// reply shows a state before all of them, or behind. It goes on then.
     pub(super) fn pauses(&mut self, conn: &Conn) -> bool {
-        let Some(telling) = &mut self.events.telling else { return false };
+        let Some(in_progress) = &mut self.events.in_progress else { return false };
         let first = conn.pending.front();
         let begun = if let Some(Pending::Long { begun, .. }) = first { begun.as_deref() } else { None };
         let waits = !conn.waits.turn && matches!(begun, Some(Long::Rewatch(_) | Long::Walk(_)));
         if waits {
-            telling.paused.push(conn.id);
+            in_progress.paused.push(conn.id);
         }
         waits
     }

@@ -25,7 +25,7 @@ impl View {
         if self.is_large() {
             let mut warming = Warming::new(self);
             hashes.take(WARM_MAX).for_each(|hash| warming.add(hash));
-            warming.touch();
+            warming.prefetch();
         }
     }
 }
@@ -55,7 +55,7 @@ impl<'v> Warming<'v> {
     }
 
     /// Follows the links. One path alone is left to its look-up.
-    pub(crate) fn touch(&self) {
+    pub(crate) fn prefetch(&self) {
         if self.count < 2 {
             return;
         }

@@ -356,9 +356,9 @@ fn the_leader_tells_its_clock_and_hears_who_was_heard() {
         }
     };
     // The shard's report says nothing of the time after the heartbeat came.
-    follower.heard(ShardId(0), Millis(39), &[(SessionId(4), Millis(38))]);
+    follower.take_activity(ShardId(0), Millis(39), &[(SessionId(4), Millis(38))]);
     assert_eq!(echo(&mut follower), (0, vec![SessionId(4)]));
-    follower.heard(ShardId(0), Millis(40), &[(SessionId(5), Millis(40)), (SessionId(5), Millis(40))]);
+    follower.take_activity(ShardId(0), Millis(40), &[(SessionId(5), Millis(40)), (SessionId(5), Millis(40))]);
     assert_eq!(echo(&mut follower), (5000, vec![SessionId(5)]));
     assert_eq!(echo(&mut follower), (5000, vec![]));
 }
@@ -485,7 +485,7 @@ fn a_former_leader_reports_its_sessions_before_it_has_applied_an_entry_of_the_ne
     assert_eq!(sequences(&member.take_sends()), ["7: report 0"]);
     let heartbeat = PeerMessage::Heartbeat(Heartbeat { term: 6, clock: Millis(5000) });
     assert_eq!(member.received(Millis(40), from(1, 11, 9), heartbeat), Ok(()));
-    member.heard(ShardId(0), Millis(41), &[(SessionId(4), Millis(41))]);
+    member.take_activity(ShardId(0), Millis(41), &[(SessionId(4), Millis(41))]);
     member.tick(Millis(50));
     let sends = member.take_sends();
     let reported = sends.iter().find_map(|send| match &send.message {

@@ -63,7 +63,7 @@ fn with_session() -> (Sequencer, SessionId) {
     commit(&mut sequencer);
     let (session, _) = sequencer.sessions().iter().next().expect("the session was created");
     let session = *session;
-    sequencer.heard(ShardId(0), Millis(60_000), &[]);
+    sequencer.take_activity(ShardId(0), Millis(60_000), &[]);
     (sequencer, session)
 }
 

@@ -18,7 +18,7 @@ pub(crate) type Deadline = (SessionId, Option<Millis>);
 
 #[derive(Clone, Copy, Debug)]
 struct Life {
-    heard: Millis,
+    active_at: Millis,
     timeout_ms: u64,
     /// It was silent for its whole timeout: whatever it says now may be too late.
     overdue: bool,
@@ -38,7 +38,7 @@ pub(super) struct Lives {
 impl Lives {
     pub(super) fn starts(&mut self, now: Millis, session: i64, timeout_ms: i32, since: u64) {
         let timeout_ms = u64::try_from(timeout_ms).unwrap_or(0);
-        self.known.insert(session, Life { heard: now, timeout_ms, overdue: false, since });
+        self.known.insert(session, Life { active_at: now, timeout_ms, overdue: false, since });
     }
 
     pub(super) fn ends(&mut self, session: i64) {
@@ -73,12 +73,12 @@ impl Lives {
 
 impl Checkers {
     /// Bytes of this connection reached the server, which wants to read it.
-    pub(crate) fn heard(&mut self, link: LinkId, now: Millis) {
+    pub(crate) fn sign_of_life(&mut self, link: LinkId, now: Millis) {
         let session = self.facts[link.0].session;
         let owns = self.model.sessions.get(&session).is_some_and(|state| state.owner == link);
         if let Some(life) = self.lives.known.get_mut(&session).filter(|_| owns) {
-            life.overdue |= now.since(life.heard) >= life.timeout_ms;
-            life.heard = now;
+            life.overdue |= now.since(life.active_at) >= life.timeout_ms;
+            life.active_at = now;
         }
     }
 
@@ -90,7 +90,7 @@ impl Checkers {
         let Some(life) = self.lives.known.get(&session).copied().filter(|life| life.since <= applied) else {
             return Ok(());
         };
-        let silent_ms = now.since(life.heard);
+        let silent_ms = now.since(life.active_at);
         if life.overdue || silent_ms >= life.timeout_ms {
             self.lives.ended_early.remove(&session);
             return Ok(());
@@ -149,7 +149,7 @@ impl Checkers {
     }
 
     /// Attaches without the right password leave the deadlines of those sessions unchanged.
-    pub(crate) fn heard_nobody(before: &[Deadline], after: &[Deadline]) -> Checked {
+    pub(crate) fn no_deadline_moved(before: &[Deadline], after: &[Deadline]) -> Checked {
         require(before == after, "sessions", || format!("{before:?} become {after:?} by attaches without passwords"))
     }
 

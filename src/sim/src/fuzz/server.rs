@@ -307,7 +307,7 @@ impl World {
             }
             ShardEffect::Requests(requests) => side.requests.push(requests),
             ShardEffect::Activity(SessionActivity { upto, sessions }) => {
-                self.sequencer.heard(side.shard.config().shard, upto, &sessions);
+                self.sequencer.take_activity(side.shard.config().shard, upto, &sessions);
             }
             ShardEffect::Applied | ShardEffect::Drained => {}
         }

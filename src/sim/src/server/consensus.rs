@@ -112,7 +112,7 @@ impl World {
             }
         }
         self.tell_engine(event)?;
-        Checkers::heard_nobody(&before, &self.dues(&unproven))
+        Checkers::no_deadline_moved(&before, &self.dues(&unproven))
     }
 
     /// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.

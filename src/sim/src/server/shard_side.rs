@@ -211,7 +211,7 @@ impl World {
     /// Bytes reached a server that wants to read them: its session lives, as far as the leader can hear of that.
     fn sign_of_life(&mut self, link: LinkId) {
         if self.nodes[self.at].unsure_until <= self.now && self.reaches_leader() {
-            self.check.heard(link, self.time());
+            self.check.sign_of_life(link, self.time());
         }
     }
 

@@ -42,10 +42,10 @@ impl Member {
         self.forwarding.proposed(now, proposals, &mut self.sequencer);
     }
 
-    pub(crate) fn heard(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
-        self.forwarding.heard(shard, upto, sessions);
+    pub(crate) fn take_activity(&mut self, shard: ShardId, upto: Millis, sessions: &[(SessionId, Millis)]) {
+        self.forwarding.take_activity(shard, upto, sessions);
         if self.sequencer.is_leading() {
-            self.sequencer.heard(shard, upto, sessions);
+            self.sequencer.take_activity(shard, upto, sessions);
         }
     }
 

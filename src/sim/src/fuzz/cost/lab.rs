@@ -265,7 +265,7 @@ impl Lab {
                     }
                     ShardEffect::Dirty(conn) => self.read(conn),
                     ShardEffect::Activity(SessionActivity { upto, sessions }) => {
-                        self.turn(Core::Consensus, |lab| lab.sequencer.heard(ShardId(0), upto, &sessions));
+                        self.turn(Core::Consensus, |lab| lab.sequencer.take_activity(ShardId(0), upto, &sessions));
                     }
                     ShardEffect::Question(_)
                     | ShardEffect::Resumed(_)
