@@ -120,7 +120,7 @@ impl Gauges {
         self.growth_refused.store(status.growth_refused, Ordering::Relaxed);
         self.delta_bytes.store(status.delta_bytes, Ordering::Relaxed);
         self.log_bytes.store(status.log_bytes, Ordering::Relaxed);
-        self.leader.store(status.leader.map_or(0, |leader| leader.0), Ordering::Relaxed);
+        self.leader.store(status.leader.map_or(0, |leader| leader.wide()), Ordering::Relaxed);
         *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) = status.proposals;
         let number = |obstacle: Option<Obstacle>| obstacle.map_or(0, |one| one as u8);
         self.obstacle.store(number(status.found), Ordering::Relaxed);

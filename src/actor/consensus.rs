@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use corral_consensus::{Micros, NodeId};
+use corral_consensus::{Micros, ServerId};
 use corral_core::shard::ShardMessage;
 use corral_engine::{
     CorruptState, Effect, Ended, Engine, Event, Finding, Now, PeerEvent, Status, ToLog, ToPeers, Turned,
@@ -65,7 +65,7 @@ pub(crate) struct ConsensusActor {
     /// The engine's status as it was shown last.
     shown: Option<Status>,
     /// As it was reported last.
-    stranger: Option<NodeId>,
+    stranger: Option<ServerId>,
     /// The engine wants a turn then.
     wake_at: Option<Micros>,
     /// The time for which a timer is set, where a task of its own drives the actor.
@@ -206,7 +206,7 @@ impl ConsensusActor {
         }
     }
 
-    fn handle_peer(&mut self, peer: NodeId, event: PeerEvent) {
+    fn handle_peer(&mut self, peer: ServerId, event: PeerEvent) {
         self.handle(Event::Peer(peer, event));
     }
 

@@ -206,7 +206,7 @@ impl Facts {
 
 fn peer(stats: PeerStats) -> PeerFacts {
     PeerFacts {
-        id: stats.peer.0,
+        id: stats.peer.wide(),
         connected: stats.up_out && stats.up_in,
         bytes_out: stats.bytes_out,
         bytes_in: stats.bytes_in,

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corral_consensus::{Index, Micros, NodeId};
+use corral_consensus::{Index, Micros, ServerId};
 use corral_core::forwarding::EnsembleConfig;
 use corral_core::servers::Servers;
 use corral_engine::{EnsembleSettings, Settings, StoredServers, addresses};
@@ -127,7 +127,7 @@ pub(crate) fn start_links(
 }
 
 /// Why a server ends that holds data from before the rescue of another.
-fn outdated(rescued: NodeId) -> Fault {
+fn outdated(rescued: ServerId) -> Fault {
     let sentence = format!(
         "the data of server {rescued} come from a rescue (`corral rescue`, `restore` or `import`); those of this server are older and do not belong \
          to that ensemble: empty the data directory but for `myid` and start, then this server learns everything from the \

@@ -3,7 +3,7 @@
 //! Recovery and main thread, at start. A server that runs alone keeps no membership, so that its data directory and one
 //! of an ensemble's server are told apart. Beside the membership stands the generation, unless it is the first.
 
-use corral_consensus::{Membership, NodeId};
+use corral_consensus::{Membership, ServerId};
 use corral_core::forwarding::Founders;
 use corral_core::snapshot::Snapshot;
 use corral_engine::extra;
@@ -62,7 +62,7 @@ pub(crate) fn only_voter(config: &Config, before: Generation, remedy: &str) -> R
         }
         Some(own) => {
             let generation = before.next(Clock::start().wall().0.cast_unsigned());
-            Ok(extra::encode(&Membership::simple(&[NodeId(u64::from(own.id))], &[]).into(), generation))
+            Ok(extra::encode(&Membership::simple(&[ServerId(own.id)], &[]).into(), generation))
         }
     }
 }
@@ -75,9 +75,9 @@ fn ids(config: &Config, role: Role) -> impl Iterator<Item = u8> {
 /// The wanted membership; this server alone if it is not in an ensemble.
 pub(crate) fn wanted(config: &Config) -> Membership {
     if config.own_member().is_none() {
-        return Membership::simple(&[NodeId(u64::from(config.server.server_id))], &[]);
+        return Membership::simple(&[ServerId(config.server.server_id)], &[]);
     }
-    let nodes = |role| ids(config, role).map(|id| NodeId(u64::from(id))).collect::<Vec<_>>();
+    let nodes = |role| ids(config, role).map(ServerId).collect::<Vec<_>>();
     Membership::simple(&nodes(Role::Participant), &nodes(Role::Observer))
 }
 

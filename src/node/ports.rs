@@ -321,7 +321,7 @@ fn bind_within(address: SocketAddr, tries: u32) -> io::Result<Socket> {
 mod tests {
     use std::net::TcpStream;
 
-    use corral_consensus::NodeId;
+    use corral_consensus::ServerId;
     use corral_core::servers::Servers;
     use corral_storage::SyncRecipe;
 
@@ -365,8 +365,8 @@ mod tests {
         let listens_on = ListensOn::Thread(listens_on);
         listens_on.accept_from(clients.try_clone().expect("it can be cloned")).expect("the thread is there");
         let peers = free();
-        let own = PeerAddress { id: NodeId(1), host: LOCAL.to_string(), port: port(&peers) };
-        let settings = Settings::new(NodeId(1), 7, Config::default().ensemble.cluster, peers, vec![own], None);
+        let own = PeerAddress { id: ServerId(1), host: LOCAL.to_string(), port: port(&peers) };
+        let settings = Settings::new(ServerId(1), 7, Config::default().ensemble.cluster, peers, vec![own], None);
         let settings = Settings { plaintext: false, ..settings };
         let connections = Arc::new(PeerConnections::start(settings, |_| ()).expect("threads can be started"));
         let configured = Configured { peers: None, clients: clients.local_addr().expect("it is bound") };

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use corral_consensus::limits::ENTRY_BYTES_MAX;
-use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, NodeId};
+use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, ServerId};
 use corral_core::cost::COMMAND_MAX;
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::reaper::ReapPolicy;
@@ -108,7 +108,7 @@ fn as_healed(sentence: &str) -> String {
 
 /// Decides about damaged data.
 fn decide(config: &Config, disk: &MmapDisk) -> OnDamage {
-    let own = NodeId(u64::from(config.server.server_id));
+    let own = ServerId(config.server.server_id);
     let list = remembered::read(disk).map(|list| list.servers);
     let extra = snapshots::readable_extra(disk).and_then(|extra| extra::decode(&extra).ok());
     let members = extra.map(|(ensemble, _)| ensemble.members);
@@ -337,7 +337,7 @@ pub(crate) fn entry_bytes_max(log: &Log<MmapDisk>) -> usize {
 fn raft_config(config: &Config, incarnation: u64, entry_bytes_max: usize) -> RaftConfig {
     let Membership { voters, learners, .. } = membership::wanted(config);
     RaftConfig {
-        id: NodeId(u64::from(config.server.server_id)),
+        id: ServerId(config.server.server_id),
         voters,
         learners,
         election_ticks: ensemble::election_ticks(config),

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use bytes::Bytes;
-use corral_consensus::{Config, NodeId, Outputs, RaftNode, Restored};
+use corral_consensus::{Config, Outputs, RaftNode, Restored, ServerId};
 
 const WARM_UP: u32 = 10_000;
 const BATCHES: u32 = 300_000;
@@ -29,8 +29,8 @@ fn turn(node: &mut RaftNode, out: &mut Outputs) {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes: usize = std::env::args().nth(1).map_or(Ok(4096), |text| text.parse())?;
     let config = Config {
-        id: NodeId(1),
-        voters: vec![NodeId(1)],
+        id: ServerId(1),
+        voters: vec![ServerId(1)],
         learners: Vec::new(),
         election_ticks: 10,
         heartbeat_ticks: 1,

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::{Index, NodeId};
+use crate::types::{Index, ServerId};
 
 /// The entries to keep, by follower.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited {
-    by: BTreeMap<NodeId, Waiting>,
+    by: BTreeMap<ServerId, Waiting>,
 }
 
 /// The entries that one follower will need.
@@ -25,12 +25,12 @@ pub(crate) struct Waiting {
 
 impl Awaited {
     /// There is no snapshot for this follower yet. The next one ends at `applied` or later.
-    pub(crate) fn wanted(&mut self, by: NodeId, applied: Index) {
+    pub(crate) fn wanted(&mut self, by: ServerId, applied: Index) {
         self.by.entry(by).or_insert(Waiting { from: applied, silent: 0 });
     }
 
     /// The follower is sent the snapshot that ends at `index`.
-    pub(crate) fn given(&mut self, to: NodeId, index: Index) {
+    pub(crate) fn given(&mut self, to: ServerId, index: Index) {
         self.by.insert(to, Waiting { from: index, silent: 0 });
     }
 
@@ -44,7 +44,7 @@ impl Awaited {
     }
 
     /// Keeps the followers for which `waits` is true.
-    pub(crate) fn retain(&mut self, mut waits: impl FnMut(NodeId, &mut Waiting) -> bool) {
+    pub(crate) fn retain(&mut self, mut waits: impl FnMut(ServerId, &mut Waiting) -> bool) {
         self.by.retain(|id, waiting| waits(*id, waiting));
     }
 }

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::limits;
 use crate::reader::Reader;
-use crate::types::NodeId;
+use crate::types::ServerId;
 
 /// Version of the payload's encoding.
 const VERSION: u8 = 1;
@@ -16,11 +16,11 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberChange {
     /// The server becomes a voter.
-    AddVoter(NodeId),
+    AddVoter(ServerId),
     /// The server becomes a member without a vote; a voter is demoted.
-    AddLearner(NodeId),
+    AddLearner(ServerId),
     /// The server is removed.
-    Remove(NodeId),
+    Remove(ServerId),
 }
 
 /// How the old membership is replaced by the new one.
@@ -47,7 +47,7 @@ pub struct ConfChange {
 }
 
 impl MemberChange {
-    fn parts(self) -> (u8, NodeId) {
+    fn parts(self) -> (u8, ServerId) {
         match self {
             MemberChange::AddVoter(id) => (0, id),
             MemberChange::AddLearner(id) => (1, id),
@@ -67,7 +67,7 @@ impl ConfChange {
         if self.changes.len() > limits::MEMBERS_MAX {
             return Err("too many changes");
         }
-        if self.changes.iter().any(|change| change.parts().1 == NodeId(0)) {
+        if self.changes.iter().any(|change| change.parts().1 == ServerId(0)) {
             return Err("a member has id 0");
         }
         if self.changes.is_empty() && self.transition != Transition::Auto {
@@ -93,7 +93,7 @@ impl ConfChange {
         for change in &self.changes {
             let (kind, id) = change.parts();
             out.put_u8(kind);
-            out.put_u64_le(id.0);
+            out.put_u64_le(id.wide());
         }
         out.put_slice(&self.context);
         out.freeze()
@@ -121,7 +121,7 @@ impl ConfChange {
         let mut changes = Vec::with_capacity(count);
         for _ in 0..count {
             let kind = reader.u8()?;
-            let id = NodeId(reader.u64()?);
+            let id = reader.server()?;
             changes.push(match kind {
                 0 => MemberChange::AddVoter(id),
                 1 => MemberChange::AddLearner(id),
@@ -145,9 +145,9 @@ mod tests {
             ConfChange::leave_joint(),
             ConfChange {
                 changes: vec![
-                    MemberChange::AddVoter(NodeId(4)),
-                    MemberChange::AddLearner(NodeId(u64::MAX)),
-                    MemberChange::Remove(NodeId(1)),
+                    MemberChange::AddVoter(ServerId(4)),
+                    MemberChange::AddLearner(ServerId(u8::MAX)),
+                    MemberChange::Remove(ServerId(1)),
                 ],
                 transition: Transition::JointExplicit,
                 context: Bytes::from_static(b"where it listens"),

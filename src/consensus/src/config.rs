@@ -3,17 +3,17 @@
 
 use crate::error::ConsensusError;
 use crate::limits;
-use crate::types::{Entry, HardState, Index, NodeId, Term};
+use crate::types::{Entry, HardState, Index, ServerId, Term};
 
 /// How a node is set up. Ticks are whatever the driver makes them; the usual one is 10 ms to 100 ms.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This server; never 0.
-    pub id: NodeId,
+    pub id: ServerId,
     /// Voting members in force at `Restored::applied`; at least one.
-    pub voters: Vec<NodeId>,
+    pub voters: Vec<ServerId>,
     /// Members without a vote in force at `Restored::applied`.
-    pub learners: Vec<NodeId>,
+    pub learners: Vec<ServerId>,
     /// An election starts after this many to twice this many ticks without a leader; above `heartbeat_ticks`.
     pub election_ticks: u32,
     /// A leader sends a heartbeat every so many ticks; at least 1.
@@ -61,7 +61,7 @@ pub struct Restored {
 impl Config {
     pub(crate) fn check(&self) -> Result<(), ConsensusError> {
         let bad = |reason| Err(ConsensusError::Config { reason });
-        if self.id == NodeId(0) {
+        if self.id == ServerId(0) {
             return bad("id is 0");
         }
         if self.heartbeat_ticks == 0 {
@@ -119,7 +119,7 @@ impl Restored {
         if self.hard_state.term < term || self.hard_state.term.0 > limits::TERM_MAX {
             return Err(ConsensusError::HardStateTerm { term: self.hard_state.term, last: term });
         }
-        if self.hard_state.vote == Some(NodeId(0)) {
+        if self.hard_state.vote == Some(ServerId(0)) {
             return Err(ConsensusError::VoteForNodeZero);
         }
         self.hard_state.commit = self.hard_state.commit.max(self.applied);

@@ -14,20 +14,28 @@ use raft::eraftpb::MessageType as Kind;
 use crate::conf_change::{ConfChange, MemberChange, Transition};
 use crate::membership::Membership;
 use crate::message::{AppendReply, PeerBody, PeerMessage, ReadContext};
-use crate::types::{Entry, EntryKind, HardState, Index, NodeId, Term};
+use crate::types::{Entry, EntryKind, HardState, Index, ServerId, Term};
 
-pub(crate) fn node_id(raw: u64) -> Option<NodeId> {
-    (raw != 0).then_some(NodeId(raw))
+/// An id inside of the library. 0 names no server.
+///
+/// # Panics
+/// If this crate did not give the library that id.
+pub(crate) fn id_of(raw: u64) -> ServerId {
+    ServerId(u8::try_from(raw).expect("the library has the ids that it was given"))
+}
+
+pub(crate) fn server_id(raw: u64) -> Option<ServerId> {
+    (raw != 0).then_some(id_of(raw))
 }
 
 pub(crate) fn hard_state_out(from: &eraftpb::HardState) -> HardState {
-    HardState { term: Term(from.term), vote: node_id(from.vote), commit: Index(from.commit) }
+    HardState { term: Term(from.term), vote: server_id(from.vote), commit: Index(from.commit) }
 }
 
 pub(crate) fn hard_state_in(from: &HardState) -> eraftpb::HardState {
     let mut to = eraftpb::HardState::default();
     to.term = from.term.0;
-    to.vote = from.vote.map_or(0, |id| id.0);
+    to.vote = from.vote.map_or(0, |id| id.wide());
     to.commit = from.commit.0;
     to
 }
@@ -37,7 +45,7 @@ pub(crate) fn is_conf_change(entry: &eraftpb::Entry) -> bool {
 }
 
 pub(crate) fn membership_in(from: &Membership) -> eraftpb::ConfState {
-    let raw = |list: &[NodeId]| list.iter().map(|id| id.0).collect::<Vec<u64>>();
+    let raw = |list: &[ServerId]| list.iter().map(|id| id.wide()).collect::<Vec<u64>>();
     let mut to = eraftpb::ConfState::default();
     to.voters = raw(&from.voters);
     to.learners = raw(&from.learners);
@@ -48,7 +56,7 @@ pub(crate) fn membership_in(from: &Membership) -> eraftpb::ConfState {
 }
 
 pub(crate) fn membership_out(from: &eraftpb::ConfState) -> Membership {
-    let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<NodeId>>();
+    let ids = |list: &[u64]| list.iter().map(|id| id_of(*id)).collect::<Vec<ServerId>>();
     let mut to = Membership {
         voters: ids(&from.voters),
         learners: ids(&from.learners),
@@ -107,7 +115,7 @@ pub(crate) fn conf_change_in(from: &ConfChange) -> eraftpb::ConfChangeV2 {
         };
         let mut single = eraftpb::ConfChangeSingle::default();
         single.set_change_type(kind);
-        single.node_id = id.0;
+        single.node_id = id.wide();
         single
     };
     to.set_changes(from.changes.iter().map(single).collect::<Vec<_>>().into());
@@ -128,8 +136,8 @@ pub(crate) fn snapshot_in(index: Index, term: Term, membership: &Membership) -> 
 /// The fault in the payload of a membership change among the entries.
 pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'static str> {
     let mut to = eraftpb::Message::default();
-    to.from = from.from.0;
-    to.to = from.to.0;
+    to.from = from.from.wide();
+    to.to = from.to.wide();
     to.term = from.term.0;
     match &from.body {
         PeerBody::Append { prev_index, prev_term, commit, entries } => {
@@ -181,8 +189,8 @@ pub(crate) fn message_in(from: &PeerMessage) -> Result<eraftpb::Message, &'stati
         PeerBody::WantsState { .. } => return Err("a request that does not concern the log"),
         PeerBody::ReadIndex { context } => {
             to = read_request(*context);
-            to.from = from.from.0;
-            to.to = from.to.0;
+            to.from = from.from.wide();
+            to.to = from.to.wide();
         }
         PeerBody::ReadIndexReply { index, context } => {
             to.msg_type = Kind::MsgReadIndexResp;
@@ -260,5 +268,5 @@ pub(crate) fn message_out(from: &eraftpb::Message, term: u64) -> Option<PeerMess
         _ => return None,
     };
     let term = Term(if from.term == 0 { term } else { from.term });
-    Some(PeerMessage { from: NodeId(from.from), to: NodeId(from.to), term, body })
+    Some(PeerMessage { from: id_of(from.from), to: id_of(from.to), term, body })
 }

@@ -2,7 +2,7 @@
 //!
 //! All of them are values: nothing was changed when one is returned.
 
-use crate::types::{Index, NodeId, Term};
+use crate::types::{Index, ServerId, Term};
 
 /// Why a node cannot start: configuration and restored data do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +100,7 @@ pub enum ProposeError {
     #[error("not the leader (leader: {leader:?})")]
     NotLeader {
         /// The leader, if one is known.
-        leader: Option<NodeId>,
+        leader: Option<ServerId>,
     },
     /// Too many entries or bytes are not applied yet; try again after `applied` moved.
     #[error("too much is waiting to be applied")]
@@ -120,7 +120,7 @@ pub enum ProposeError {
     #[error("leadership is moving to {to}")]
     Transferring {
         /// The next leader.
-        to: NodeId,
+        to: ServerId,
     },
 }
 
@@ -148,13 +148,13 @@ pub enum TransferError {
     #[error("not the leader (leader: {leader:?})")]
     NotLeader {
         /// The leader, if one is known.
-        leader: Option<NodeId>,
+        leader: Option<ServerId>,
     },
     /// The target is no voter, or is the leader itself.
     #[error("node {to} cannot take over")]
     NotEligible {
         /// The target.
-        to: NodeId,
+        to: ServerId,
     },
 }
 
@@ -172,10 +172,10 @@ pub enum PeerError {
     Version(u8),
     /// The message is for another server.
     #[error("message for node {0}")]
-    WrongTarget(NodeId),
+    WrongTarget(ServerId),
     /// The sender is 0, this node itself, or not known where it must be.
     #[error("unexpected sender {0}")]
-    Sender(NodeId),
+    Sender(ServerId),
     /// Term 0 or beyond `limits::TERM_MAX`.
     #[error("term {0} is out of range")]
     Term(Term),
@@ -217,9 +217,9 @@ pub enum PeerError {
     #[error("node {claims} claims to lead term {term}, which {known} leads")]
     SecondLeader {
         /// Sender.
-        claims: NodeId,
+        claims: ServerId,
         /// Leader known here.
-        known: NodeId,
+        known: ServerId,
         /// The term.
         term: Term,
     },

@@ -12,11 +12,11 @@
 //! A group of one elects itself, and commits what is proposed when its log is durable:
 //! ```
 //! use bytes::Bytes;
-//! use corral_consensus::{Config, NodeId, Outputs, RaftNode, Restored, Role};
+//! use corral_consensus::{Config, ServerId, Outputs, RaftNode, Restored, Role};
 //!
 //! let config = Config {
-//!     id: NodeId(1),
-//!     voters: vec![NodeId(1)],
+//!     id: ServerId(1),
+//!     voters: vec![ServerId(1)],
 //!     learners: Vec::new(),
 //!     election_ticks: 10,
 //!     heartbeat_ticks: 1,
@@ -83,4 +83,4 @@ pub use message::{AppendReply, PeerBody, PeerMessage, ReadContext};
 pub use node::{Followers, RaftNode};
 pub use outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange, Stored};
 pub use replica::Replica;
-pub use types::{Entry, EntryKind, HardState, Index, Micros, NodeId, Role, Term};
+pub use types::{Entry, EntryKind, HardState, Index, Micros, Role, ServerId, Term};

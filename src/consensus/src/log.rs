@@ -14,10 +14,10 @@ use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::awaited::Awaited;
-use crate::convert;
+use crate::convert::{self, id_of};
 use crate::limits;
 use crate::membership::Membership;
-use crate::types::{Index, NodeId, Term};
+use crate::types::{Index, ServerId, Term};
 
 pub(crate) struct MemLog {
     initial: (HardState, ConfState),
@@ -44,7 +44,7 @@ pub(crate) struct MemLog {
     gives_none: bool,
     awaited: RefCell<Awaited>,
     /// Members without a vote, in force here.
-    learners: Vec<NodeId>,
+    learners: Vec<ServerId>,
 }
 
 /// Entries that a follower needs from disk.
@@ -267,13 +267,13 @@ impl MemLog {
     }
 
     /// Sets the members without a vote.
-    pub(crate) fn set_learners(&mut self, learners: Vec<NodeId>) {
+    pub(crate) fn set_learners(&mut self, learners: Vec<ServerId>) {
         self.learners = learners;
     }
 
     /// Whether a member that installs this snapshot is a member in it. A learner that was a voter at that index has lost
     /// its data since, and must not become a voter by the snapshot.
-    fn suits(&self, membership: &Membership, to: NodeId) -> bool {
+    fn suits(&self, membership: &Membership, to: ServerId) -> bool {
         membership.contains(to) && (!self.learners.contains(&to) || membership.learners.contains(&to))
     }
 
@@ -303,7 +303,7 @@ impl MemLog {
 
     /// The snapshot for a member that has a whole log and a corrupt state, if it ends at `least` or behind it. Otherwise a
     /// newer one is wanted.
-    pub(crate) fn snapshot_from(&self, least: Index, to: NodeId) -> Option<(Index, Term, Membership)> {
+    pub(crate) fn snapshot_from(&self, least: Index, to: ServerId) -> Option<(Index, Term, Membership)> {
         if self.gives_none {
             return None;
         }
@@ -390,13 +390,13 @@ impl Storage for MemLog {
         if let Some((index, term, membership)) = &self.snapshot
             && !self.gives_none
             && index.0 >= self.floor.max(request_index)
-            && self.suits(membership, NodeId(to))
+            && self.suits(membership, id_of(to))
         {
-            self.awaited.borrow_mut().given(NodeId(to), *index);
+            self.awaited.borrow_mut().given(id_of(to), *index);
             return Ok(convert::snapshot_in(*index, *term, membership));
         }
         self.snapshot_wanted.set(true);
-        self.awaited.borrow_mut().wanted(NodeId(to), Index(self.applied));
+        self.awaited.borrow_mut().wanted(id_of(to), Index(self.applied));
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
     }
 }
@@ -421,7 +421,7 @@ mod tests {
     }
 
     fn members() -> Membership {
-        Membership::simple(&[NodeId(1), NodeId(2), NodeId(3)], &[])
+        Membership::simple(&[ServerId(1), ServerId(2), ServerId(3)], &[])
     }
 
     #[test]

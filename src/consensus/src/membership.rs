@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::limits;
 use crate::reader::Reader;
-use crate::types::NodeId;
+use crate::types::ServerId;
 
 /// Version of the encoding where it stands alone.
 const VERSION: u8 = 1;
@@ -15,13 +15,13 @@ const VERSION: u8 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {
     /// Voters of the configuration in force or entered.
-    pub voters: Vec<NodeId>,
+    pub voters: Vec<ServerId>,
     /// Members without a vote.
-    pub learners: Vec<NodeId>,
+    pub learners: Vec<ServerId>,
     /// Voters of the configuration being left; empty outside a joint change.
-    pub voters_outgoing: Vec<NodeId>,
+    pub voters_outgoing: Vec<ServerId>,
     /// Outgoing voters that become learners when the joint change ends.
-    pub learners_next: Vec<NodeId>,
+    pub learners_next: Vec<ServerId>,
     /// Whether the leader ends the joint change by itself.
     pub auto_leave: bool,
 }
@@ -29,7 +29,7 @@ pub struct Membership {
 impl Membership {
     /// A membership outside of joint consensus. Lists may be in any order.
     #[must_use]
-    pub fn simple(voters: &[NodeId], learners: &[NodeId]) -> Membership {
+    pub fn simple(voters: &[ServerId], learners: &[ServerId]) -> Membership {
         let mut made = Membership { voters: voters.to_vec(), learners: learners.to_vec(), ..Membership::default() };
         made.sort();
         made
@@ -43,7 +43,7 @@ impl Membership {
 
     /// Whether `id` is a voter, an outgoing voter or a learner.
     #[must_use]
-    pub fn contains(&self, id: NodeId) -> bool {
+    pub fn contains(&self, id: ServerId) -> bool {
         [&self.voters, &self.learners, &self.voters_outgoing].iter().any(|list| list.contains(&id))
     }
 
@@ -63,7 +63,7 @@ impl Membership {
             if list.len() > limits::MEMBERS_MAX {
                 return Err("too many members");
             }
-            if list.contains(&NodeId(0)) {
+            if list.contains(&ServerId(0)) {
                 return Err("a member has id 0");
             }
             let mut sorted = list.clone();
@@ -72,7 +72,7 @@ impl Membership {
                 return Err("a member is named twice");
             }
         }
-        let shares = |a: &[NodeId], b: &[NodeId]| a.iter().any(|id| b.contains(id));
+        let shares = |a: &[ServerId], b: &[ServerId]| a.iter().any(|id| b.contains(id));
         if self.voters.is_empty() {
             return Err("no voter");
         }
@@ -124,7 +124,7 @@ impl Membership {
         for list in lists {
             out.put_u16_le(u16::try_from(list.len()).expect("lists are at most MEMBERS_MAX"));
             for id in list {
-                out.put_u64_le(id.0);
+                out.put_u64_le(id.wide());
             }
         }
         out.put_u8(u8::from(self.auto_leave));
@@ -132,14 +132,14 @@ impl Membership {
 
     /// Reads what [`Membership::put`] wrote. Only structure and list sizes are checked, see [`Membership::check`].
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Membership, &'static str> {
-        let mut lists: [Vec<NodeId>; 4] = Default::default();
+        let mut lists: [Vec<ServerId>; 4] = Default::default();
         for list in &mut lists {
             let count = usize::from(reader.u16()?);
             if count > limits::MEMBERS_MAX {
                 return Err("too many members");
             }
             for _ in 0..count {
-                list.push(NodeId(reader.u64()?));
+                list.push(reader.server()?);
             }
         }
         let auto_leave = match reader.u8()? {

@@ -10,7 +10,7 @@ use crate::error::PeerError;
 use crate::limits;
 use crate::membership::Membership;
 use crate::reader::Reader;
-use crate::types::{Entry, EntryKind, Index, NodeId, Term};
+use crate::types::{Entry, EntryKind, Index, ServerId, Term};
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
@@ -21,9 +21,9 @@ const ENTRY_HEADER_BYTES: usize = 8 + 8 + 1 + 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerMessage {
     /// Sender.
-    pub from: NodeId,
+    pub from: ServerId,
     /// Receiver.
-    pub to: NodeId,
+    pub to: ServerId,
     /// Term of the sender; of the coming election in a pre-vote.
     pub term: Term,
     /// Kind and content.
@@ -164,7 +164,7 @@ impl PeerMessage {
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u8(VERSION);
         out.put_u8(self.body.tag());
-        for value in [self.from.0, self.to.0, self.term.0] {
+        for value in [self.from.wide(), self.to.wide(), self.term.0] {
             out.put_u64_le(value);
         }
         match &self.body {
@@ -225,7 +225,7 @@ impl PeerMessage {
 
     /// Checks what can be checked without knowing the receiver's state.
     pub(crate) fn check(&self) -> Result<(), PeerError> {
-        if self.from == NodeId(0) || self.from == self.to {
+        if self.from == ServerId(0) || self.from == self.to {
             return Err(PeerError::Sender(self.from));
         }
         check_term(self.term)?;
@@ -370,7 +370,7 @@ fn put_entries(out: &mut BytesMut, entries: &[Entry]) {
 
 fn read_message(reader: &mut Reader<'_>) -> Result<PeerMessage, &'static str> {
     let tag = reader.u8()?;
-    let (from, to, term) = (NodeId(reader.u64()?), NodeId(reader.u64()?), Term(reader.u64()?));
+    let (from, to, term) = (reader.server()?, reader.server()?, Term(reader.u64()?));
     let body = match tag {
         1 => PeerBody::Append {
             prev_index: Index(reader.u64()?),

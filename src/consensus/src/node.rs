@@ -46,7 +46,7 @@ use crate::error::{ConfChangeError, ConsensusError, PeerError, ProposeError, Tra
 use crate::membership::Membership;
 use crate::message::{PeerBody, PeerMessage};
 use crate::outputs::{Outputs, RoleChange};
-use crate::types::{Entry, HardState, Index, NodeId, Role, Term};
+use crate::types::{Entry, HardState, Index, Role, ServerId, Term};
 use check::MessageCheck;
 use early_election::EarlyElection;
 use library::Library;
@@ -59,7 +59,7 @@ use repairs::Repairs;
 ///
 /// The crate's page has an example.
 pub struct RaftNode {
-    id: NodeId,
+    id: ServerId,
     library: Library,
     pipeline: Pipeline,
     plausibility: Plausibility,
@@ -184,7 +184,7 @@ impl RaftNode {
 
     /// The transport reports that the process of `leader` ended. If this node follows it, it clears that leader and
     /// campaigns after `stagger_ticks` (0: at once). It campaigns a few more times if others have not noticed yet.
-    pub fn leader_lost(&mut self, leader: NodeId, stagger_ticks: u32) {
+    pub fn leader_lost(&mut self, leader: ServerId, stagger_ticks: u32) {
         if self.library.raft().state != raft::StateRole::Follower || self.leader() != Some(leader) {
             return;
         }
@@ -209,11 +209,11 @@ impl RaftNode {
     ///
     /// # Errors
     /// If this node does not lead, or `to` is not another voter.
-    pub fn transfer_leader(&mut self, to: NodeId) -> Result<(), TransferError> {
+    pub fn transfer_leader(&mut self, to: ServerId) -> Result<(), TransferError> {
         if !self.library.is_leader() {
             return Err(TransferError::NotLeader { leader: self.leader() });
         }
-        if to == self.id || !self.library.raft().prs().conf().voters().contains(to.0) {
+        if to == self.id || !self.library.raft().prs().conf().voters().contains(to.wide()) {
             return Err(TransferError::NotEligible { to });
         }
         self.library.transfer_leader(to);
@@ -304,7 +304,7 @@ impl RaftNode {
     }
 
     /// A member reported that it is uninitialised. The leader notes it, and sends the snapshot if the member is a learner.
-    pub fn report_uninitialised(&mut self, from: NodeId) {
+    pub fn report_uninitialised(&mut self, from: ServerId) {
         if !self.library.is_leader() || from == self.id {
             return;
         }
@@ -355,7 +355,7 @@ impl RaftNode {
     }
 
     /// The transport gave up on a message to `to`: the next append probes.
-    pub fn report_unreachable(&mut self, to: NodeId) {
+    pub fn report_unreachable(&mut self, to: ServerId) {
         self.reconciliation.forget(to);
         self.pipeline.forget(to);
         self.library.report_unreachable(to);
@@ -363,20 +363,20 @@ impl RaftNode {
     }
 
     /// The transfer of a snapshot to `to` ended. Without this report a leader sends that follower nothing more.
-    pub fn report_snapshot(&mut self, to: NodeId, delivered: bool) {
+    pub fn report_snapshot(&mut self, to: ServerId, delivered: bool) {
         self.library.report_snapshot(to, delivered);
         self.settle();
     }
 
     /// Of a leader: members that can be informed of a higher commit index by [`RaftNode::commit_notice`].
     #[must_use]
-    pub fn uninformed(&self) -> Vec<NodeId> {
+    pub fn uninformed(&self) -> Vec<ServerId> {
         self.pipeline.uninformed(&self.library)
     }
 
     /// A notice of the commit index for this member, if there is news for it. The caller sends it now.
     #[must_use]
-    pub fn commit_notice(&mut self, to: NodeId) -> Option<PeerMessage> {
+    pub fn commit_notice(&mut self, to: ServerId) -> Option<PeerMessage> {
         self.pipeline.commit_notice(&self.library, to)
     }
 
@@ -481,7 +481,7 @@ impl RaftNode {
 
     /// This server.
     #[must_use]
-    pub fn id(&self) -> NodeId {
+    pub fn id(&self) -> ServerId {
         self.id
     }
 
@@ -499,7 +499,7 @@ impl RaftNode {
 
     /// The leader, if one is known here.
     #[must_use]
-    pub fn leader(&self) -> Option<NodeId> {
+    pub fn leader(&self) -> Option<ServerId> {
         self.library.leader()
     }
 

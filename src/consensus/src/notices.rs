@@ -5,19 +5,19 @@ use std::collections::VecDeque;
 use crate::message::{PeerBody, PeerMessage};
 use crate::node::RaftNode;
 use crate::notice_delay::{NoticeDecision, NoticeDelay};
-use crate::types::{Index, Micros, NodeId};
+use crate::types::{Index, Micros, ServerId};
 
 /// Members that wait for a commit, and when the others are informed.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     delay: NoticeDelay,
     /// Own batches that clients of other members wait for, oldest first, with those members.
-    awaited: VecDeque<(Index, Vec<NodeId>)>,
+    awaited: VecDeque<(Index, Vec<ServerId>)>,
 }
 
 impl Notices {
     /// Clients of these members wait for the batch at `index`.
-    pub(crate) fn wait(&mut self, index: Index, members: Vec<NodeId>) {
+    pub(crate) fn wait(&mut self, index: Index, members: Vec<ServerId>) {
         if !members.is_empty() {
             self.awaited.push_back((index, members));
         }

@@ -6,7 +6,7 @@
 use crate::log::ReplacedLog;
 use crate::membership::Membership;
 use crate::message::PeerMessage;
-use crate::types::{Entry, EntryKind, HardState, Index, NodeId, Role, Term};
+use crate::types::{Entry, EntryKind, HardState, Index, Role, ServerId, Term};
 
 /// The outputs of one call of [`RaftNode::ready`](crate::RaftNode::ready), which clears the former ones first. The caller
 /// reuses the buffers.
@@ -102,7 +102,7 @@ pub struct RoleChange {
     /// The term.
     pub term: Term,
     /// The leader, if one is known.
-    pub leader: Option<NodeId>,
+    pub leader: Option<ServerId>,
 }
 
 /// The received snapshot at `index` replaces log and state.
@@ -117,7 +117,7 @@ pub struct InstallSnapshot {
     /// Membership at that index.
     pub membership: Membership,
     /// The leader it came from.
-    pub from: Option<NodeId>,
+    pub from: Option<ServerId>,
 }
 
 impl Outputs {
@@ -160,12 +160,13 @@ mod tests {
         let kind = |letter| if letter == 'c' { EntryKind::ConfChange } else { EntryKind::Normal };
         let entry = |(at, letter)| Entry { term: Term(3), index: Index(at), kind: kind(letter), payload: Bytes::new() };
         let entries: Vec<Entry> = (first..).zip(kinds.chars()).map(entry).collect();
-        let hard_state = commit.map(|commit| HardState { term: Term(3), vote: Some(NodeId(1)), commit: Index(commit) });
+        let hard_state =
+            commit.map(|commit| HardState { term: Term(3), vote: Some(ServerId(1)), commit: Index(commit) });
         let append = Append { number: 1, entries, hard_state, must_sync: true };
         let mut at = first;
         let text = |stored: &Stored<'_>| match stored {
             Stored::HardState(state) => {
-                assert_eq!((state.term, state.vote), (Term(3), Some(NodeId(1))));
+                assert_eq!((state.term, state.vote), (Term(3), Some(ServerId(1))));
                 state.commit.0.to_string()
             }
             Stored::Entry(entry) => {

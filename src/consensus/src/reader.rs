@@ -3,6 +3,8 @@
 
 use bytes::Bytes;
 
+use crate::types::ServerId;
+
 /// The bytes of one encoded value, read from the front.
 pub(crate) struct Reader<'a> {
     whole: &'a Bytes,
@@ -31,6 +33,11 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u32(&mut self) -> Result<u32, &'static str> {
         self.take().map(u32::from_le_bytes)
+    }
+
+    /// A server id, of 64 bits. It may be 0.
+    pub(crate) fn server(&mut self) -> Result<ServerId, &'static str> {
+        u8::try_from(self.u64()?).map(ServerId).map_err(|_| "a server id beyond 255")
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, &'static str> {

@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use crate::limits;
 use crate::message::ReadContext;
 use crate::outputs::ReadReady;
-use crate::types::{Index, NodeId};
+use crate::types::{Index, ServerId};
 
 pub(crate) struct Reads {
-    id: NodeId,
+    id: ServerId,
     nonce: u64,
     next_number: u64,
     unasked: Vec<u64>,
@@ -36,7 +36,7 @@ struct Batch {
 
 impl Reads {
     /// `nonce` must differ between starts of one server, so that a late answer to an earlier start fits nothing.
-    pub(crate) fn new(id: NodeId, nonce: u64, timeout: u32) -> Reads {
+    pub(crate) fn new(id: ServerId, nonce: u64, timeout: u32) -> Reads {
         Reads {
             id,
             nonce,
@@ -119,7 +119,7 @@ impl Reads {
 
     fn context(&self, number: u64) -> ReadContext {
         let mut bytes = [0; 24];
-        bytes[..8].copy_from_slice(&self.id.0.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.id.wide().to_le_bytes());
         bytes[8..16].copy_from_slice(&self.nonce.to_le_bytes());
         bytes[16..].copy_from_slice(&number.to_le_bytes());
         ReadContext(bytes)

@@ -26,7 +26,7 @@ use crate::node::RaftNode;
 use crate::notices::Notices;
 use crate::outputs::{Outputs, ReadReady};
 use crate::state_repair::StateRepair;
-use crate::types::{Entry, EntryKind, Index, Micros, NodeId, Role, Term};
+use crate::types::{Entry, EntryKind, Index, Micros, Role, ServerId, Term};
 
 /// An append with entries that is not durable yet.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ impl Replica {
     }
 
     /// See [`RaftNode::leader_lost`].
-    pub fn leader_lost(&mut self, leader: NodeId, stagger_ticks: u32) {
+    pub fn leader_lost(&mut self, leader: ServerId, stagger_ticks: u32) {
         self.raft.leader_lost(leader, stagger_ticks);
     }
 
@@ -200,7 +200,7 @@ impl Replica {
     ///
     /// # Errors
     /// If this node does not lead, or `to` is not another voter.
-    pub fn transfer(&mut self, to: NodeId) -> Result<(), TransferError> {
+    pub fn transfer(&mut self, to: ServerId) -> Result<(), TransferError> {
         self.raft.transfer_leader(to)
     }
 
@@ -208,7 +208,7 @@ impl Replica {
     /// `timeout`. A new leader waits, and transfers are rare, so leadership stays where it is when all disks are slow.
     /// A leader without space in its log transfers whenever a voter has an entry that it cannot write. A follower
     /// without space does not campaign. Called every tick. Gives the successor when a transfer begins.
-    pub fn transfer_leadership_if_slow(&mut self, now: Micros, timeout: Micros, disk: LogDisk) -> Option<NodeId> {
+    pub fn transfer_leadership_if_slow(&mut self, now: Micros, timeout: Micros, disk: LogDisk) -> Option<ServerId> {
         self.raft.set_log_full(disk == LogDisk::Full);
         let oldest = self.appends_in_flight.front();
         let late = oldest.filter(|append| self.raft.followers().any_has(append.last));
@@ -242,7 +242,7 @@ impl Replica {
     }
 
     /// See [`RaftNode::report_uninitialised`].
-    pub fn report_uninitialised(&mut self, from: NodeId) {
+    pub fn report_uninitialised(&mut self, from: ServerId) {
         self.raft.report_uninitialised(from);
     }
 
@@ -253,12 +253,12 @@ impl Replica {
     }
 
     /// A message to this member was lost, or its connection ended.
-    pub fn unreachable(&mut self, to: NodeId) {
+    pub fn unreachable(&mut self, to: ServerId) {
         self.raft.report_unreachable(to);
     }
 
     /// The transfer of a snapshot to this member ended. Without this report it is sent nothing more.
-    pub fn snapshot_sent(&mut self, to: NodeId, delivered: bool) {
+    pub fn snapshot_sent(&mut self, to: ServerId, delivered: bool) {
         self.raft.report_snapshot(to, delivered);
     }
 

@@ -1,6 +1,6 @@
 //! The role of a node, and the plain data of `corral-types`.
 
-pub use corral_types::{Entry, EntryKind, HardState, Index, Micros, NodeId, Term};
+pub use corral_types::{Entry, EntryKind, HardState, Index, Micros, ServerId, Term};
 
 /// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_core::ids::Millis;
 use corral_core::servers::{Server, Servers};
 
@@ -13,7 +13,7 @@ use corral_core::servers::{Server, Servers};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
     /// The server.
-    pub id: NodeId,
+    pub id: ServerId,
     /// Name or IP address, without brackets.
     pub host: String,
     /// Port of its peer listener.
@@ -46,14 +46,14 @@ pub struct Moved {
 pub fn addresses(known: Option<Servers>, configured: &[PeerAddress]) -> Vec<PeerAddress> {
     let known = known.unwrap_or_default();
     let mut all: Vec<PeerAddress> = known.0.iter().map(|(id, server)| address_of(*id, server, configured)).collect();
-    let more = configured.iter().filter(|peer| !known.0.keys().any(|id| u64::from(*id) == peer.id.0));
+    let more = configured.iter().filter(|peer| !known.0.contains_key(&peer.id.0));
     all.extend(more.cloned());
     all
 }
 
 /// The address of one listed server for the other servers.
 fn address_of(id: u8, server: &Server, configured: &[PeerAddress]) -> PeerAddress {
-    let id = NodeId(u64::from(id));
+    let id = ServerId(id);
     let configured = configured.iter().find(|peer| peer.id == id && is_any(server));
     let host = configured.map_or_else(|| server.host.to_string(), |configured| configured.host.clone());
     PeerAddress { id, host, port: server.peer_port }
@@ -147,7 +147,7 @@ impl AdvertisedAddress {
     /// configuration, as sentences. Addresses that have changed since the start are left out.
     pub(crate) fn compare(&mut self, now: Millis, configured: &[PeerAddress]) -> Vec<String> {
         let since = *self.since.get_or_insert(now);
-        let own = configured.iter().find(|peer| peer.id == NodeId(u64::from(self.own)));
+        let own = configured.iter().find(|peer| peer.id == ServerId(self.own));
         let (Some(listed), Some(own)) = (self.own_line().cloned(), own) else { return Vec::new() };
         if self.compared || now.since(since) < COMPARED_AFTER_MS {
             return Vec::new();
@@ -186,8 +186,8 @@ mod tests {
         Servers::parse(text).expect("the list is good")
     }
 
-    fn peer(id: u64, host: &str, port: u16) -> PeerAddress {
-        PeerAddress { id: NodeId(id), host: host.to_owned(), port }
+    fn peer(id: u8, host: &str, port: u16) -> PeerAddress {
+        PeerAddress { id: ServerId(id), host: host.to_owned(), port }
     }
 
     /// Server 2 with its configuration and a list of before.

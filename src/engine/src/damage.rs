@@ -3,7 +3,7 @@
 //! A server of an ensemble puts damaged data aside and begins without data, as if its disk had been emptied. It has lost its
 //! promises with its data, so it founds no new ensemble. A server that no other can replace refuses to start.
 
-use corral_consensus::{Membership, NodeId};
+use corral_consensus::{Membership, ServerId};
 use corral_core::servers::{Role, Servers};
 
 /// The use for which data are read.
@@ -65,7 +65,7 @@ pub enum OnDamage {
 /// the lost data.
 #[must_use]
 pub fn on_damage(
-    own: NodeId,
+    own: ServerId,
     configured: &Membership,
     list: Option<&Servers>,
     members: Option<&Membership>,
@@ -79,24 +79,24 @@ pub fn on_damage(
 }
 
 /// Whether this server is the only participant of the list.
-fn votes_alone(list: &Servers, own: NodeId) -> bool {
+fn votes_alone(list: &Servers, own: ServerId) -> bool {
     let voters = list.roles().filter(|(_, role)| *role == Role::Participant);
-    voters.map(|(id, _)| NodeId(u64::from(id))).eq([own])
+    voters.map(|(id, _)| ServerId(id)).eq([own])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OWN: NodeId = NodeId(1);
+    const OWN: ServerId = ServerId(1);
 
-    fn members(voters: &[u64]) -> Membership {
-        Membership::simple(&voters.iter().map(|id| NodeId(*id)).collect::<Vec<_>>(), &[])
+    fn members(voters: &[u8]) -> Membership {
+        Membership::simple(&voters.iter().map(|id| ServerId(*id)).collect::<Vec<_>>(), &[])
     }
 
     #[test]
     fn data_that_no_other_server_has_are_not_put_aside() {
-        let decide = |configured: &[u64], list: Option<&str>, snapshot: Option<&[u64]>| {
+        let decide = |configured: &[u8], list: Option<&str>, snapshot: Option<&[u8]>| {
             let list = list.map(|text| Servers::parse(text).expect("the list is good").0);
             on_damage(OWN, &members(configured), list.as_ref(), snapshot.map(members).as_ref())
         };
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(decide(&[1, 2, 3], Some(alone), Some(&[1, 2])), OnDamage::ReadAsOnlyVoter);
         assert_eq!(decide(&[1, 2, 3], None, Some(&[1])), OnDamage::ReadAsOnlyVoter, "after a rescue");
         assert_eq!(decide(&[1, 2, 3], Some("server.2=b:1:2\nversion=5"), None), OnDamage::PutAside);
-        let leaving = Membership { voters_outgoing: vec![OWN, NodeId(2)], ..members(&[1]) };
+        let leaving = Membership { voters_outgoing: vec![OWN, ServerId(2)], ..members(&[1]) };
         assert_eq!(on_damage(OWN, &members(&[1, 2]), None, Some(&leaving)), OnDamage::PutAside);
     }
 }

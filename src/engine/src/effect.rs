@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use corral_consensus::{Append, NodeId, ReplacedLog};
+use corral_consensus::{Append, ReplacedLog, ServerId};
 use corral_core::ids::ShardId;
 use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Sizes};
 use corral_core::sequencer::FrozenState;
@@ -106,7 +106,7 @@ pub enum ToPeers {
     /// Sends a message to another server. It may be held back until the next [`ToPeers::Flush`].
     Send {
         /// The receiver.
-        peer: NodeId,
+        peer: ServerId,
         /// On this connection or not at all. `None`: on the connection that is open; if there is none, or its queue is
         /// full, the driver reports [`crate::PeerEvent::Undelivered`].
         stream: Option<u64>,
@@ -122,7 +122,7 @@ pub enum ToPeers {
     /// Closes a connection that another server dialled, because of an invalid message.
     Close {
         /// The server that dialled it.
-        peer: NodeId,
+        peer: ServerId,
         /// The connection.
         stream: u64,
     },
@@ -181,7 +181,7 @@ pub struct Status {
     /// Milliseconds by which this server's wall clock is ahead of the leader's, if that is known.
     pub clock_ahead_ms: Option<i64>,
     /// The leader, if this server of an ensemble knows one.
-    pub leader: Option<NodeId>,
+    pub leader: Option<ServerId>,
     /// Sizes of the log entries that this server proposed.
     pub proposals: Sizes,
     /// Estimated bytes of the tree's changes since its snapshot, and bytes of the log entries in memory, as of the last tick.
@@ -244,7 +244,7 @@ impl Outbox {
         self.push(Effect::Peers(command));
     }
 
-    pub(crate) fn send(&mut self, peer: NodeId, kind: Kind, payload: Bytes) {
+    pub(crate) fn send(&mut self, peer: ServerId, kind: Kind, payload: Bytes) {
         self.peers(ToPeers::Send { peer, stream: None, kind, payload, announces_snapshot: false });
     }
 }

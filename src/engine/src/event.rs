@@ -1,7 +1,7 @@
 //! Events: what the driver reports to the engine.
 
 use bytes::Bytes;
-use corral_consensus::{Entry, Micros, NodeId};
+use corral_consensus::{Entry, Micros, ServerId};
 use corral_core::ids::{Millis, ShardId, WallMillis};
 use corral_core::report::Obstacle;
 use corral_core::shard::{Requests, SessionActivity};
@@ -70,9 +70,9 @@ pub enum Event {
     /// Progress of a snapshot from another server, see [`crate::Effect::Receive`].
     Incoming(Incoming),
     /// An event of the connections to another server. A standalone server has none.
-    Peer(NodeId, PeerEvent),
+    Peer(ServerId, PeerEvent),
     /// A server that is not in the list of servers, and holds data of this cluster; reported when that changes.
-    UnknownServer(Option<NodeId>),
+    UnknownServer(Option<ServerId>),
     /// The process is to stop: drain the shards, transfer leadership, write a last snapshot.
     Stop,
     /// A shard has no connection left.

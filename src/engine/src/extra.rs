@@ -118,13 +118,13 @@ pub fn decode(extra: &[u8]) -> Result<(Extra, Generation), ExtraError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corral_consensus::NodeId;
+    use corral_consensus::ServerId;
     use corral_core::command::Origin;
     use corral_core::ids::{ConnId, ShardId};
     use corral_core::servers::Servers;
 
     fn extra(begun: bool) -> Extra {
-        let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let nodes = |ids: &[u8]| ids.iter().copied().map(ServerId).collect::<Vec<_>>();
         let members = Membership {
             voters: nodes(&[1, 2]),
             voters_outgoing: nodes(&[1, 3]),
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_a_snapshot_keeps_comes_back() {
-        let members = Membership::simple(&[NodeId(1), NodeId(3)], &[NodeId(7)]);
+        let members = Membership::simple(&[ServerId(1), ServerId(3)], &[ServerId(7)]);
         let ensemble = Extra::from(members.clone());
         for generation in [Generation::FIRST, Generation(1), Generation(u64::MAX - 1)] {
             let kept = encode(&ensemble, generation);

@@ -1,6 +1,6 @@
 //! Why a frame of another server is invalid.
 
-use corral_consensus::{NodeId, PeerError};
+use corral_consensus::{PeerError, ServerId};
 
 /// A frame that no server sends. Its connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -12,9 +12,9 @@ pub(crate) enum FrameError {
     #[error("server {peer} sent a message of server {sender}")]
     ForeignSender {
         /// The server that dialled the connection.
-        peer: NodeId,
+        peer: ServerId,
         /// The sender in the message.
-        sender: NodeId,
+        sender: ServerId,
     },
     /// Another message cannot be decoded, or has an impossible value.
     #[error(transparent)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use corral_consensus::{Membership, NodeId, RaftNode};
+use corral_consensus::{Membership, RaftNode, ServerId};
 use corral_core::evaluate::features;
 use corral_core::sequencer::Sequencer;
 
@@ -10,14 +10,14 @@ use corral_core::sequencer::Sequencer;
 #[derive(Debug, Default)]
 pub(crate) struct KnownFeatures {
     /// By stream: the server, and the bits that it knows. A later connection has a larger number.
-    by_stream: BTreeMap<u64, (NodeId, u32)>,
+    by_stream: BTreeMap<u64, (ServerId, u32)>,
     /// A connection, a report or the membership has changed since the sequencer was last told.
     changed: bool,
 }
 
 impl KnownFeatures {
     /// A connection from that server is open: it knows nothing that it does not report on this one.
-    pub(crate) fn accepted(&mut self, stream: u64, peer: NodeId) {
+    pub(crate) fn accepted(&mut self, stream: u64, peer: ServerId) {
         self.by_stream.insert(stream, (peer, 0));
         self.changed = true;
     }
@@ -50,12 +50,12 @@ impl KnownFeatures {
     }
 
     /// Whether all members other than `own` know the features: the members in force, and the wanted ones.
-    fn all_know(&self, features: u32, own: NodeId, memberships: &[&Membership]) -> bool {
+    fn all_know(&self, features: u32, own: ServerId, memberships: &[&Membership]) -> bool {
         let lists = |of: &Membership| [of.voters.clone(), of.voters_outgoing.clone(), of.learners.clone()].concat();
         memberships.iter().flat_map(|of| lists(of)).filter(|id| *id != own).all(|id| self.knows(id, features))
     }
 
-    fn knows(&self, peer: NodeId, features: u32) -> bool {
+    fn knows(&self, peer: ServerId, features: u32) -> bool {
         let newest = self.by_stream.values().rev().find(|(from, _)| *from == peer);
         newest.is_some_and(|(_, known)| known & features == features)
     }
@@ -65,10 +65,10 @@ impl KnownFeatures {
 mod tests {
     use super::*;
 
-    const OWN: NodeId = NodeId(1);
+    const OWN: ServerId = ServerId(1);
 
-    fn all_know(known: &KnownFeatures, voters: &[u64], learners: &[u64], wanted: &[u64]) -> bool {
-        let ids = |ids: &[u64]| ids.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
+    fn all_know(known: &KnownFeatures, voters: &[u8], learners: &[u8], wanted: &[u8]) -> bool {
+        let ids = |ids: &[u8]| ids.iter().map(|id| ServerId(*id)).collect::<Vec<_>>();
         let in_force = Membership::simple(&ids(voters), &ids(learners));
         known.all_know(4, OWN, &[&in_force, &Membership::simple(&ids(wanted), &[])])
     }
@@ -78,15 +78,17 @@ mod tests {
         let mut known = KnownFeatures::default();
         assert!(all_know(&known, &[1], &[], &[1]), "a server that is alone");
         for peer in 2..=4 {
-            known.accepted(peer, NodeId(peer));
+            let connection = u64::from(peer);
+            known.accepted(connection, ServerId(peer));
             assert!(!all_know(&known, &[1, peer], &[], &[1]), "{peer} is connected, and has reported nothing");
-            known.reported(peer, if peer == 4 { 8 } else { 12 });
+            known.reported(connection, if peer == 4 { 8 } else { 12 });
         }
         assert!(all_know(&known, &[1, 2, 3], &[], &[1, 2, 3]));
         assert!(!all_know(&known, &[1, 2, 3], &[4], &[1]), "a learner does not know it");
         assert!(!all_know(&known, &[1, 2, 3], &[], &[1, 4]), "a server that is to join does not know it");
         assert!(!all_know(&known, &[1, 2, 3, 5], &[], &[1]), "a member is not connected");
-        let joint = Membership { voters_outgoing: vec![OWN, NodeId(4)], ..Membership::simple(&[OWN, NodeId(2)], &[]) };
+        let joint =
+            Membership { voters_outgoing: vec![OWN, ServerId(4)], ..Membership::simple(&[OWN, ServerId(2)], &[]) };
         assert!(!known.all_know(4, OWN, &[&joint]), "a member that leaves does not know it");
     }
 
@@ -94,10 +96,10 @@ mod tests {
     fn the_newest_connection_of_a_server_counts() {
         let mut known = KnownFeatures::default();
         let two = |known: &KnownFeatures| all_know(known, &[1, 2], &[], &[1]);
-        known.accepted(7, NodeId(2));
+        known.accepted(7, ServerId(2));
         known.reported(7, 4);
         assert!(two(&known));
-        known.accepted(9, NodeId(2));
+        known.accepted(9, ServerId(2));
         assert!(!two(&known), "another build may have started there");
         known.lost(7);
         known.reported(7, 4);

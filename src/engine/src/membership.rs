@@ -2,7 +2,7 @@
 //!
 //! In an ensemble only. Nothing is decided here, and no connection or address is known.
 
-use corral_consensus::{ConfChange, MemberChange, Membership, NodeId, RaftNode, Replica, Transition};
+use corral_consensus::{ConfChange, MemberChange, Membership, RaftNode, Replica, ServerId, Transition};
 use corral_core::ids::{Millis, WallMillis};
 use corral_core::sequencer::{MembersSeen, Proposal, Seat, Sequencer};
 use corral_core::servers::{Role, Servers};
@@ -49,7 +49,7 @@ pub(crate) fn propose_step(replica: &mut Replica, sequencer: &mut Sequencer, pro
 #[must_use]
 fn observe(raft: &RaftNode) -> MembersSeen {
     let membership = raft.membership();
-    let servers = |nodes: &[NodeId]| nodes.iter().filter_map(|node| u8::try_from(node.0).ok()).collect();
+    let servers = |nodes: &[ServerId]| nodes.iter().map(|node| node.0).collect();
     MembersSeen {
         voters: servers(&membership.voters),
         learners: servers(&membership.learners),
@@ -64,7 +64,7 @@ fn conf_change(proposal: Proposal) -> ConfChange {
     let transition =
         if changes.is_empty() || context.is_empty() { Transition::Auto } else { Transition::JointExplicit };
     let change = |(id, seat): (u8, Seat)| {
-        let id = NodeId(u64::from(id));
+        let id = ServerId(id);
         match seat {
             Seat::Voter => MemberChange::AddVoter(id),
             Seat::Learner => MemberChange::AddLearner(id),
@@ -79,7 +79,7 @@ fn conf_change(proposal: Proposal) -> ConfChange {
 pub(crate) fn membership_of(wanted: &[(u8, Role)]) -> Membership {
     let of = |role: Role| {
         let ids = wanted.iter().filter(move |(_, has)| *has == role);
-        ids.map(|(id, _)| NodeId(u64::from(*id))).collect::<Vec<_>>()
+        ids.map(|(id, _)| ServerId(*id)).collect::<Vec<_>>()
     };
     Membership::simple(&of(Role::Participant), &of(Role::Observer))
 }
@@ -87,9 +87,9 @@ pub(crate) fn membership_of(wanted: &[(u8, Role)]) -> Membership {
 /// The leader that this server follows, if that list of servers does not allow it to lead. The caller reports it lost,
 /// so that its silence is not waited for.
 #[must_use]
-pub(crate) fn leader_out_of(raft: &RaftNode, list: Option<&Servers>) -> Option<NodeId> {
+pub(crate) fn leader_out_of(raft: &RaftNode, list: Option<&Servers>) -> Option<ServerId> {
     let leader = raft.leader()?;
-    let entry = u8::try_from(leader.0).ok().and_then(|id| list?.0.get(&id));
+    let entry = list.and_then(|list| list.0.get(&leader.0));
     let may_lead = entry.is_some_and(|server| server.role == Role::Participant);
     (list.is_some() && !may_lead).then_some(leader)
 }
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(of(vec![(4, Seat::None)], vec![]).transition, Transition::Auto);
         let change = of(vec![(1, Seat::None), (2, Seat::Learner), (4, Seat::Voter)], vec![1]);
         assert_eq!(change.transition, Transition::JointExplicit);
-        let [one, two, four] = [1, 2, 4].map(NodeId);
+        let [one, two, four] = [1, 2, 4].map(ServerId);
         assert_eq!(
             change.changes,
             [MemberChange::Remove(one), MemberChange::AddLearner(two), MemberChange::AddVoter(four)]
@@ -115,6 +115,6 @@ mod tests {
     #[test]
     fn roles_become_voters_and_learners() {
         let wanted = [(1, Role::Participant), (2, Role::Observer), (3, Role::Participant)];
-        assert_eq!(membership_of(&wanted), Membership::simple(&[NodeId(1), NodeId(3)], &[NodeId(2)]));
+        assert_eq!(membership_of(&wanted), Membership::simple(&[ServerId(1), ServerId(3)], &[ServerId(2)]));
     }
 }

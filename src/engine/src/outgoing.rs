@@ -1,7 +1,7 @@
 //! Messages for other servers: encoded, refusals of snapshots, and messages that were lost.
 
 use bytes::{Bytes, BytesMut};
-use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage, Replica};
+use corral_consensus::{PeerBody, PeerMessage as RaftMessage, Replica, ServerId};
 use corral_core::forwarding::PeerSend;
 use corral_core::peer::PeerMessage;
 use corral_peer::Kind;
@@ -31,13 +31,13 @@ pub(crate) fn send_forwarding(sends: Vec<PeerSend>, out: &mut Outbox) {
         };
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        let (peer, stream, payload) = (NodeId(u64::from(peer)), Some(connection), Bytes::from(bytes));
+        let (peer, stream, payload) = (ServerId(peer), Some(connection), Bytes::from(bytes));
         out.peers(ToPeers::Send { peer, stream, kind, payload, announces_snapshot: false });
     }
 }
 
 /// A message for that server is lost. If it announced a snapshot, the receiver will not report the end of that transfer.
-pub(crate) fn undelivered(peer: NodeId, announced_snapshot: bool, replica: &mut Replica) {
+pub(crate) fn undelivered(peer: ServerId, announced_snapshot: bool, replica: &mut Replica) {
     replica.unreachable(peer);
     if announced_snapshot {
         replica.snapshot_sent(peer, false);
@@ -45,6 +45,6 @@ pub(crate) fn undelivered(peer: NodeId, announced_snapshot: bool, replica: &mut 
 }
 
 /// Refuses the snapshot at `index`, so that the sender announces another one; 0 refuses all of them.
-pub(crate) fn refuse(from: NodeId, index: u64, out: &mut Outbox) {
+pub(crate) fn refuse(from: ServerId, index: u64, out: &mut Outbox) {
     out.send(from, Kind::SnapshotAsk, Ask { index, offset: None }.encode());
 }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use corral_consensus::{
-    Index, LogDisk, Membership, Micros, NodeId, PeerBody, PeerError, PeerMessage as RaftMessage, RaftNode, Replica,
-    Role, RoleChange,
+    Index, LogDisk, Membership, Micros, PeerBody, PeerError, PeerMessage as RaftMessage, RaftNode, Replica, Role,
+    RoleChange, ServerId,
 };
 use corral_core::evaluate::features;
 use corral_core::forwarding::{Forwarding, Leadership, Sender};
@@ -69,7 +69,7 @@ pub(crate) struct Peers {
     /// When this server, while uninitialised, last logged what it waits for.
     logged_waiting: Millis,
     /// A server that is not in the list of servers and holds data of this cluster.
-    pub(crate) unknown_server: Option<NodeId>,
+    pub(crate) unknown_server: Option<ServerId>,
     /// Whether this server is a member; `None` where the configuration counts.
     listed: Option<bool>,
     advertised: AdvertisedAddress,
@@ -134,9 +134,9 @@ impl Peers {
     // ----- connections -----
 
     /// A connection to that server is open: messages for it use that from now on.
-    pub(crate) fn connected_to(&mut self, peer: NodeId, stream: u64, context: &mut PeerContext<'_>) {
+    pub(crate) fn connected_to(&mut self, peer: ServerId, stream: u64, context: &mut PeerContext<'_>) {
         let PeerContext { now, forwarding, out, .. } = context;
-        forwarding.peer_connected(*now, server(peer), stream);
+        forwarding.peer_connected(*now, peer.0, stream);
         if self.transfer.is_none() {
             // A reply about a snapshot may be lost with the former connection: this one makes the server announce it again.
             refuse(peer, 0, out);
@@ -145,8 +145,14 @@ impl Peers {
         self.request_again(*now, out);
     }
 
-    pub(crate) fn accepted(&mut self, from: NodeId, connection: u64, incarnation: u64, context: &mut PeerContext<'_>) {
-        let peer = server(from);
+    pub(crate) fn accepted(
+        &mut self,
+        from: ServerId,
+        connection: u64,
+        incarnation: u64,
+        context: &mut PeerContext<'_>,
+    ) {
+        let peer = from.0;
         context.forwarding.founder(context.now, peer, true);
         self.known_features.accepted(connection, from);
         self.from.insert(connection, Sender { peer, incarnation, connection });
@@ -158,14 +164,14 @@ impl Peers {
     }
 
     /// The process of that server has ended.
-    pub(crate) fn gone(peer: NodeId, replica: &mut Replica) {
+    pub(crate) fn gone(peer: ServerId, replica: &mut Replica) {
         if replica.raft().leader() == Some(peer) {
             replica.leader_lost(peer, stagger(replica, peer));
         }
     }
 
     /// A frame was received. An invalid one closes its connection, and later frames of it are dropped.
-    pub(crate) fn frame(&mut self, peer: NodeId, stream: u64, frame: &Frame, context: &mut PeerContext<'_>) {
+    pub(crate) fn frame(&mut self, peer: ServerId, stream: u64, frame: &Frame, context: &mut PeerContext<'_>) {
         let Some(sender) = self.from.get(&stream).copied() else { return };
         if let Err(reason) = self.read(sender, frame, context) {
             tracing::error!(peer = peer.0, "a message of the server is malformed, its connection is closed: {reason}");
@@ -179,7 +185,7 @@ impl Peers {
     /// # Errors
     /// If no server sends such a frame. The connection is closed then.
     fn read(&mut self, sender: Sender, frame: &Frame, context: &mut PeerContext<'_>) -> Result<(), FrameError> {
-        let peer = NodeId(u64::from(sender.peer));
+        let peer = ServerId(sender.peer);
         match frame.kind {
             Kind::Raft => {
                 let message = RaftMessage::decode(&frame.payload)?;
@@ -207,7 +213,7 @@ impl Peers {
     /// Another server asks for a piece of a snapshot, refuses the snapshot, or tells which features it knows.
     fn read_ask(&mut self, sender: Sender, ask: &Ask, context: &mut PeerContext<'_>) {
         let PeerContext { now, replica, out, .. } = context;
-        let peer = NodeId(u64::from(sender.peer));
+        let peer = ServerId(sender.peer);
         if let Some(Knows { features }) = Knows::of(ask) {
             return self.known_features.reported(sender.connection, features);
         }
@@ -227,7 +233,7 @@ impl Peers {
     }
 
     /// A piece of the snapshot that is being received, or its end.
-    fn read_part(&mut self, now: Millis, peer: NodeId, part: Part, out: &mut Outbox) {
+    fn read_part(&mut self, now: Millis, peer: ServerId, part: Part, out: &mut Outbox) {
         let is_gone = matches!(part, Part::Gone { .. });
         if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.from() == peer)
             && let Outcome::Failed = transfer.piece(now, part, &mut out.effects)
@@ -481,7 +487,7 @@ impl Peers {
         self.had_leader = mode != Mode::Looking;
         match change.role {
             Role::Leader => Leadership::Leader,
-            _ => Leadership::Follower { leader: change.leader.map(server) },
+            _ => Leadership::Follower { leader: change.leader.map(|leader| leader.0) },
         }
     }
 
@@ -546,7 +552,7 @@ impl Peers {
             self.wanted = membership_of(&wanted);
         }
         self.known_features.membership_changed();
-        let listed = sequencer.lists(server(replica.raft().id()));
+        let listed = sequencer.lists(replica.raft().id().0);
         if (self.listed, listed) == (Some(true), Some(false)) {
             tracing::warn!(
                 "this server is being removed from the ensemble: stop it then, or add it again with reconfig"
@@ -566,13 +572,8 @@ impl Peers {
 }
 
 /// Ticks of delay before an election: one for each voter with a smaller id, so that two do not split the votes.
-fn stagger(replica: &Replica, lost: NodeId) -> u32 {
+fn stagger(replica: &Replica, lost: ServerId) -> u32 {
     let raft = replica.raft();
     let before = raft.membership().voters.iter().filter(|voter| **voter != lost && **voter < raft.id()).count();
     u32::try_from(before).unwrap_or(0)
-}
-
-/// The id of a server in the type of `corral-core`.
-pub(crate) fn server(node: NodeId) -> u8 {
-    u8::try_from(node.0).expect("only configured servers are connected, and their numbers are at most 255")
 }

@@ -5,16 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use corral_consensus::{Membership, Micros, NodeId, RaftNode, Role};
+use corral_consensus::{Membership, Micros, RaftNode, Role, ServerId};
 use corral_core::report::Quorum;
 
 /// When members were last observed.
 #[derive(Debug, Default)]
 pub(crate) struct QuorumCounter {
     /// When each member was last active.
-    active: BTreeMap<NodeId, Micros>,
+    active: BTreeMap<ServerId, Micros>,
     /// When each member was last synced.
-    synced: BTreeMap<NodeId, Micros>,
+    synced: BTreeMap<ServerId, Micros>,
 }
 
 impl QuorumCounter {
@@ -31,7 +31,7 @@ impl QuorumCounter {
         self.counts(&members, wanted)
     }
 
-    fn note(&mut self, now: Micros, election: Micros, active: &[NodeId], synced: &[NodeId], own: NodeId) {
+    fn note(&mut self, now: Micros, election: Micros, active: &[ServerId], synced: &[ServerId], own: ServerId) {
         for (seen, heard) in [(&mut self.active, active), (&mut self.synced, synced)] {
             seen.extend(heard.iter().filter(|id| **id != own).map(|id| (*id, now)));
             seen.retain(|_, at| now.since(*at).0 <= election.0);
@@ -39,9 +39,9 @@ impl QuorumCounter {
     }
 
     fn counts(&self, members: &Membership, wanted: &Membership) -> Quorum {
-        let is_voter = |id: &NodeId| members.voters.contains(id) || members.voters_outgoing.contains(id);
-        let is_to_vote = |id: &NodeId| wanted.voters.contains(id);
-        let count = |of: &dyn Fn(&NodeId) -> bool| self.synced.keys().filter(|id| of(id)).count() as u64;
+        let is_voter = |id: &ServerId| members.voters.contains(id) || members.voters_outgoing.contains(id);
+        let is_to_vote = |id: &ServerId| wanted.voters.contains(id);
+        let count = |of: &dyn Fn(&ServerId) -> bool| self.synced.keys().filter(|id| of(id)).count() as u64;
         Quorum {
             size: members.voters.len() as u64,
             learners: self.active.len() as u64,
@@ -58,12 +58,12 @@ mod tests {
 
     #[test]
     fn a_member_that_is_silent_for_an_election_does_not_count() {
-        let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
+        let ids = |list: &[u8]| list.iter().map(|id| ServerId(*id)).collect::<Vec<_>>();
         let (members, wanted) =
             (Membership::simple(&ids(&[1, 2, 3]), &ids(&[4, 5])), Membership::simple(&ids(&[1, 2, 3, 4]), &ids(&[5])));
         let mut quorum_counter = QuorumCounter::default();
-        let mut at = |now: u64, reached: &[u64], in_step: &[u64]| {
-            quorum_counter.note(Micros(now), Micros(100), &ids(reached), &ids(in_step), NodeId(1));
+        let mut at = |now: u64, reached: &[u8], in_step: &[u8]| {
+            quorum_counter.note(Micros(now), Micros(100), &ids(reached), &ids(in_step), ServerId(1));
             let told = quorum_counter.counts(&members, &wanted);
             assert_eq!(told.size, 3);
             (told.learners, told.synced_followers, told.synced_non_voting_followers, told.synced_observers)

@@ -432,12 +432,12 @@ fn freeze(raft: &RaftNode, sequencer: &mut Sequencer, data: &DataKind, now: Now)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corral_consensus::NodeId;
+    use corral_consensus::ServerId;
 
     /// A log that holds nothing but this.
     struct Held {
         last: u64,
-        state: Option<(u64, u64, u64)>,
+        state: Option<(u64, u8, u64)>,
         stepped_over: Option<u64>,
     }
 
@@ -450,7 +450,7 @@ mod tests {
 
         fn hard_state(&self) -> Option<HardState> {
             let (term, vote, commit) = self.state?;
-            Some(HardState { term: Term(term), vote: (vote != 0).then_some(NodeId(vote)), commit: Index(commit) })
+            Some(HardState { term: Term(term), vote: (vote != 0).then_some(ServerId(vote)), commit: Index(commit) })
         }
 
         fn stepped_over(&self) -> Option<Term> {
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn what_is_known_committed_stays_so_as_far_as_the_log_goes() {
-        let check = |last, state, stepped_over, snapshot, expect: (u64, Option<u64>, u64)| {
+        let check = |last, state, stepped_over, snapshot, expect: (u64, Option<u8>, u64)| {
             let state = hard_state(&Held { last, state, stepped_over }, Term(snapshot));
             assert_eq!((state.term.0, state.vote.map(|vote| vote.0), state.commit.0), expect);
         };

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use corral_consensus::{Index, NodeId, PeerError, RaftNode, Replica};
+use corral_consensus::{Index, PeerError, RaftNode, Replica, ServerId};
 use corral_core::forwarding::{Awaited, Forwarding};
 use corral_core::ids::Millis;
 use corral_core::report::Obstacle;
@@ -63,12 +63,12 @@ pub(crate) struct Serving {
     /// When a message last contradicted the log.
     contradiction: Option<Millis>,
     /// By peer: when such a message was logged last.
-    contradictions_logged: BTreeMap<NodeId, Millis>,
+    contradictions_logged: BTreeMap<ServerId, Millis>,
 }
 
 impl Serving {
     /// A Raft message was refused because the logs of two servers contradict each other: one has an old copy of its data.
-    pub(crate) fn contradicted(&mut self, now: Millis, peer: NodeId, leader: Option<NodeId>, error: &PeerError) {
+    pub(crate) fn contradicted(&mut self, now: Millis, peer: ServerId, leader: Option<ServerId>, error: &PeerError) {
         if leader.is_none_or(|leader| leader == peer) {
             self.contradiction = Some(now);
         }
@@ -200,7 +200,7 @@ pub(crate) fn log_bootstrap(absent: &[u8]) {
 }
 
 /// Logs that a server outside of the list holds data of this cluster, while this server has none.
-pub(crate) fn log_unknown_server(server: NodeId) {
+pub(crate) fn log_unknown_server(server: ServerId) {
     tracing::warn!(
         "server {} holds data of this cluster, this server has none and does not know it: no new ensemble begins beside it; \
          name it in this server's list (`server.N` lines, `ensemble.servers`) and start this one again, or stop the other",

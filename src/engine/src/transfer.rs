@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use corral_consensus::{NodeId, PeerBody, PeerMessage as RaftMessage};
+use corral_consensus::{PeerBody, PeerMessage as RaftMessage, ServerId};
 use corral_core::ids::Millis;
 use corral_peer::snapshot::{Ask, PIECE_BYTES_MAX, Part};
 
@@ -30,7 +30,7 @@ pub(crate) struct Offer {
     snapshots: VecDeque<(Offered, Millis)>,
     piece_bytes: usize,
     /// Pieces that each server was sent in this turn.
-    given: BTreeMap<NodeId, u64>,
+    given: BTreeMap<ServerId, u64>,
 }
 
 impl Offer {
@@ -48,7 +48,7 @@ impl Offer {
 
     /// Whether a server may be sent another piece in this turn. It requests few at a time, perhaps some of them twice, and
     /// requests a missing one again.
-    pub(crate) fn gives(&mut self, to: NodeId) -> bool {
+    pub(crate) fn gives(&mut self, to: ServerId) -> bool {
         let given = self.given.entry(to).or_default();
         *given += 1;
         *given <= 2 * PIECES_MAX
@@ -84,7 +84,7 @@ impl Offer {
 pub(crate) struct Transfer {
     /// The message that announced it, for Raft when the snapshot is received.
     announced: RaftMessage,
-    from: NodeId,
+    from: ServerId,
     index: u64,
     /// Bytes of the whole snapshot, known with the first piece.
     total: Option<u64>,
@@ -127,7 +127,7 @@ impl Transfer {
         }
     }
 
-    pub(crate) fn from(&self) -> NodeId {
+    pub(crate) fn from(&self) -> ServerId {
         self.from
     }
 
@@ -137,7 +137,7 @@ impl Transfer {
 
     /// Whether this transfer serves the snapshot of that index that `from` announces. Another server's snapshot of the
     /// same index holds the same state in other bytes, so it does only if all bytes are here.
-    pub(crate) fn is_of(&self, from: NodeId, index: u64) -> bool {
+    pub(crate) fn is_of(&self, from: ServerId, index: u64) -> bool {
         let is_here = self.total.is_some_and(|total| self.received >= total);
         self.index == index && (self.from == from || is_here)
     }
@@ -220,14 +220,14 @@ impl Transfer {
 /// A snapshot that could not be installed, and when another one is requested.
 pub(crate) struct FailedTransfer {
     pub(crate) index: u64,
-    pub(crate) from: NodeId,
+    pub(crate) from: ServerId,
     pub(crate) again: Option<Millis>,
     /// It could not be written, as a rule because there is no space: no client is served meanwhile.
     pub(crate) stalls: bool,
 }
 
 impl FailedTransfer {
-    pub(crate) fn at(now: Millis, index: u64, from: NodeId, stalls: bool, reason: &str) -> FailedTransfer {
+    pub(crate) fn at(now: Millis, index: u64, from: ServerId, stalls: bool, reason: &str) -> FailedTransfer {
         tracing::error!(
             index,
             "a snapshot of another server cannot be installed, asking for another in {} s: {reason}",
@@ -293,9 +293,9 @@ mod tests {
     }
 
     fn announced(index: u64) -> RaftMessage {
-        let membership = Membership::simple(&[NodeId(1), NodeId(2)], &[]);
+        let membership = Membership::simple(&[ServerId(1), ServerId(2)], &[]);
         let body = PeerBody::Snapshot { index: Index(index), term: Term(3), membership };
-        RaftMessage { from: NodeId(1), to: NodeId(2), term: Term(3), body }
+        RaftMessage { from: ServerId(1), to: ServerId(2), term: Term(3), body }
     }
 
     fn offer(index: u64, content: &[u8]) -> Offer {
@@ -368,7 +368,7 @@ mod tests {
         assert!(matches!(transfer.piece(Millis(1), all.part(Millis(0), 50, 0), &mut out), Outcome::InProgress));
         assert!(!transfer.requests().is_empty());
         let is_of =
-            |transfer: &Transfer| [(1, 50), (2, 50), (1, 51)].map(|(from, at)| transfer.is_of(NodeId(from), at));
+            |transfer: &Transfer| [(1, 50), (2, 50), (1, 51)].map(|(from, at)| transfer.is_of(ServerId(from), at));
         assert_eq!(is_of(&transfer), [true, false, false]);
         // Were it taken on all the same, no piece would ever fit.
         let mut other = offer(50, &vec![2; PIECE * 2 + 8]);

@@ -6,7 +6,7 @@
 #![warn(missing_docs)]
 
 use bytes::Bytes;
-use corral_consensus::{Append, Entry as RaftEntry, EntryKind, HardState, Index, NodeId, Stored, Term};
+use corral_consensus::{Append, Entry as RaftEntry, EntryKind, HardState, Index, ServerId, Stored, Term};
 use corral_core::command::Batch;
 use corral_engine::recovery::{StoredEntry, StoredLog, Walk};
 use corral_storage::log::{Entry, HardState as StoredState, Log, LogError, Record, Recovered};
@@ -87,7 +87,7 @@ impl<D: Disk> StoredLog for Opened<'_, D> {
 
     fn hard_state(&self) -> Option<HardState> {
         let StoredState { term, vote, commit } = self.found.hard_state?;
-        Some(HardState { term: Term(term), vote: (vote != 0).then_some(NodeId(vote)), commit: Index(commit) })
+        Some(HardState { term: Term(term), vote: ServerId::from_wide(vote), commit: Index(commit) })
     }
 
     fn stepped_over(&self) -> Option<Term> {
@@ -119,7 +119,7 @@ impl<D: Disk> StoredLog for Opened<'_, D> {
 fn record<'a>(stored: &Stored<'a>) -> Record<'a> {
     match stored {
         Stored::HardState(state) => {
-            let vote = state.vote.map_or(0, |node| node.0);
+            let vote = state.vote.map_or(0, ServerId::wide);
             Record::HardState(StoredState { term: state.term.0, vote, commit: state.commit.0 })
         }
         Stored::Entry(entry) => {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_engine::PeerAddress;
 use corral_peer::foreign::ForeignProtocol;
 use corral_peer::handshake::ANSWER_BYTES;
@@ -58,7 +58,7 @@ impl FormerAddresses {
 /// The settings of a dial.
 #[derive(Clone)]
 pub(crate) struct Dialler {
-    pub(crate) own: NodeId,
+    pub(crate) own: ServerId,
     pub(crate) incarnation: u64,
     /// Of this process's tokens.
     pub(crate) seed: [u8; SEAL_BYTES],
@@ -414,11 +414,11 @@ fn unanswered(found: &[u8], encrypted: bool) -> String {
 }
 
 /// As handshakes and answers have it.
-pub(crate) fn wire_id(id: NodeId) -> u8 {
-    u8::try_from(id.0).expect("the ids of servers are 1 to 255")
+pub(crate) fn wire_id(id: ServerId) -> u8 {
+    id.0
 }
 
-fn refusal(verdict: Admission, own: NodeId, cluster: &ClusterName) -> Option<String> {
+fn refusal(verdict: Admission, own: ServerId, cluster: &ClusterName) -> Option<String> {
     Some(match verdict {
         Admission::Welcome => return None,
         Admission::WrongCluster => {

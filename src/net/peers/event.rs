@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_peer::{Frame, FrameError};
 
 use crate::net::peers::budget::Hold;
@@ -23,10 +23,10 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
     /// The name of a peer has not resolved since it is dialled, or resolves now for the first time after that.
-    Name { peer: NodeId, resolves: bool },
+    Name { peer: ServerId, resolves: bool },
     /// A connection stands.
     Up {
-        peer: NodeId,
+        peer: ServerId,
         direction: Direction,
         /// Names the connection among all of this process; never 0.
         stream: u64,
@@ -34,10 +34,10 @@ pub(crate) enum ConnectionEvent {
         incarnation: u64,
     },
     /// A connection has ended. Messages that were queued on it and not received by the peer are lost.
-    Down { peer: NodeId, direction: Direction, stream: u64, reason: Reason },
+    Down { peer: ServerId, direction: Direction, stream: u64, reason: Reason },
     /// Frames that arrived together, never empty.
     Frames {
-        peer: NodeId,
+        peer: ServerId,
         /// The connection it came on.
         stream: u64,
         frames: Vec<Frame>,

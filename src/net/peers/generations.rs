@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_peer::Generation;
 
 use crate::net::peers::limits::STRANGER_COUNTS_FOR;
@@ -25,20 +25,20 @@ pub(crate) struct Generations {
     /// A server with data of a rescued ensemble was met.
     met_rescued: AtomicBool,
     /// The last server that knocked, holds data of this cluster, and is none that this server knows.
-    stranger: Mutex<Option<(NodeId, Instant)>>,
+    stranger: Mutex<Option<(ServerId, Instant)>>,
     /// Told of the server that has later data.
-    outdated: Box<dyn Fn(NodeId) + Send + Sync>,
+    outdated: Box<dyn Fn(ServerId) + Send + Sync>,
 }
 
 impl Generations {
     /// `outdated` is called, on a thread of the connections, with a server that has data of a later generation.
-    pub(crate) fn new(own: Generation, outdated: impl Fn(NodeId) + Send + Sync + 'static) -> Generations {
+    pub(crate) fn new(own: Generation, outdated: impl Fn(ServerId) + Send + Sync + 'static) -> Generations {
         let (own, met_rescued) = (AtomicU64::new(own.0), AtomicBool::new(false));
         Generations { own, met_rescued, stranger: Mutex::new(None), outdated: Box::new(outdated) }
     }
 
     /// A server that this one does not know has knocked.
-    pub(crate) fn knocked(&self, peer: NodeId, told: Generation) {
+    pub(crate) fn knocked(&self, peer: ServerId, told: Generation) {
         if told != Generation::NONE {
             *self.stranger.lock().unwrap_or_else(PoisonError::into_inner) = Some((peer, Instant::now()));
         }
@@ -46,7 +46,7 @@ impl Generations {
 
     /// The last server that holds data of this cluster, is unknown to this server, and connected lately. While there is
     /// one, no new ensemble may begin.
-    pub(crate) fn stranger(&self) -> Option<NodeId> {
+    pub(crate) fn stranger(&self) -> Option<ServerId> {
         let last = *self.stranger.lock().unwrap_or_else(PoisonError::into_inner);
         last.filter(|(_, at)| at.elapsed() < STRANGER_COUNTS_FOR).map(|(peer, _)| peer)
     }
@@ -56,7 +56,7 @@ impl Generations {
     }
 
     /// A server tells its generation. Gives the reason if the two must not exchange messages.
-    pub(crate) fn meet(&self, peer: NodeId, told: Generation) -> Option<&'static str> {
+    pub(crate) fn meet(&self, peer: ServerId, told: Generation) -> Option<&'static str> {
         self.note_rescued(told);
         let own = self.own();
         if !own.is_apart_from(told) {
@@ -103,30 +103,32 @@ mod tests {
     fn the_older_one_is_told() {
         let told = Arc::new(AtomicU64::new(0));
         let tell = Arc::clone(&told);
-        let old = Generations::new(Generation::FIRST, move |peer| tell.store(peer.0, Ordering::SeqCst));
-        assert_eq!((old.meet(NodeId(2), Generation::FIRST), old.meet(NodeId(2), Generation::NONE)), (None, None));
+        let old = Generations::new(Generation::FIRST, move |peer| tell.store(peer.wide(), Ordering::SeqCst));
+        assert_eq!((old.meet(ServerId(2), Generation::FIRST), old.meet(ServerId(2), Generation::NONE)), (None, None));
         assert_eq!(told.load(Ordering::SeqCst), 0);
-        assert!(old.meet(NodeId(2), LATER).is_some_and(|words| words.contains("this server stops")));
+        assert!(old.meet(ServerId(2), LATER).is_some_and(|words| words.contains("this server stops")));
         assert_eq!(told.load(Ordering::SeqCst), 2);
         let new = Generations::new(LATER, |_| panic!("nobody is later"));
-        assert!(new.meet(NodeId(3), Generation::FIRST).is_some_and(|words| words.contains("empty its data directory")));
-        assert_eq!(new.meet(NodeId(3), LATER), None);
+        assert!(
+            new.meet(ServerId(3), Generation::FIRST).is_some_and(|words| words.contains("empty its data directory"))
+        );
+        assert_eq!(new.meet(ServerId(3), LATER), None);
     }
 
     #[test]
     fn a_stranger_counts_if_it_holds_something() {
         let generations = Generations::new(Generation::NONE, |_| ());
-        generations.knocked(NodeId(4), Generation::NONE);
+        generations.knocked(ServerId(4), Generation::NONE);
         assert_eq!(generations.stranger(), None);
-        generations.knocked(NodeId(5), Generation::FIRST);
-        assert_eq!(generations.stranger(), Some(NodeId(5)));
+        generations.knocked(ServerId(5), Generation::FIRST);
+        assert_eq!(generations.stranger(), Some(ServerId(5)));
     }
 
     #[test]
     fn who_held_nothing_dials_anew_where_somebody_was_rescued() {
         let adopts = |met: Option<Generation>, becomes| {
             let uninitialised = Generations::new(Generation::NONE, |_| panic!("nothing is older than nothing"));
-            assert!(met.is_none_or(|met| uninitialised.meet(NodeId(2), met).is_none()));
+            assert!(met.is_none_or(|met| uninitialised.meet(ServerId(2), met).is_none()));
             let anew = uninitialised.adopt(becomes);
             assert_eq!(uninitialised.own(), becomes);
             assert!(!uninitialised.adopt(becomes));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_peer::handshake::ANSWER_BYTES;
 use corral_peer::secret::TOKEN_BYTES;
 use corral_peer::{Admission, Answer, ClusterName, FrameKey, Generation, Handshake, Secrets};
@@ -62,12 +62,12 @@ pub(crate) struct Current {
 pub(crate) enum Change {
     /// A new peer, or a peer with a changed address.
     Put(KnownPeer),
-    Remove(NodeId),
+    Remove(ServerId),
     /// They may come by way of this one, too.
     Listen(TcpListener),
     /// A peer's messages on this connection are not understood: the connection ends, if it is still the peer's newest.
     Shut {
-        peer: NodeId,
+        peer: ServerId,
         stream: u64,
     },
 }
@@ -81,15 +81,15 @@ impl KnownPeer {
 
 /// Accepts connections of peers, checks their handshakes and starts their receivers.
 pub(crate) struct PeerListener {
-    pub(crate) own: NodeId,
+    pub(crate) own: ServerId,
     pub(crate) cluster: ClusterName,
     pub(crate) generations: Arc<Generations>,
     /// One at least, and `LISTENERS_MAX` at most.
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) bell: Arc<Bell>,
-    pub(crate) places: BTreeMap<NodeId, KnownPeer>,
+    pub(crate) places: BTreeMap<ServerId, KnownPeer>,
     /// Connections of removed peers, so that a connection of a peer that is added again begins after their end.
-    pub(crate) parted: BTreeMap<NodeId, Current>,
+    pub(crate) parted: BTreeMap<ServerId, Current>,
     pub(crate) changes: flume::Receiver<Change>,
     pub(crate) tls: Option<Tls>,
     pub(crate) secrets: Option<Arc<Secrets>>,
@@ -151,7 +151,7 @@ impl PeerListener {
         }
     }
 
-    fn shut(&mut self, peer: NodeId, stream: u64) {
+    fn shut(&mut self, peer: ServerId, stream: u64) {
         let Some(place) = self.places.get_mut(&peer) else { return };
         if let Some(current) = place.current.as_ref().filter(|current| current.stream == stream) {
             current.handle.shut();
@@ -282,15 +282,15 @@ impl PeerListener {
             );
             return Some((Admission::WrongCluster, reason));
         }
-        if NodeId(handshake.to.into()) != self.own {
+        if ServerId(handshake.to) != self.own {
             let reason = format!(
                 "it means server {}, this is server {}; correct the other server's list of servers or the id here",
                 handshake.to, self.own.0
             );
             return Some((Admission::WrongServer, reason));
         }
-        let Some(place) = self.places.get(&NodeId(handshake.from.into())) else {
-            self.generations.knocked(NodeId(handshake.from.into()), handshake.generation);
+        let Some(place) = self.places.get(&ServerId(handshake.from)) else {
+            self.generations.knocked(ServerId(handshake.from), handshake.generation);
             return Some((Admission::NotConfigured, UNLISTED.to_owned()));
         };
         if let Some(connection) = inbound.channel.tls()
@@ -329,7 +329,7 @@ impl PeerListener {
     /// Starts the receiver. A connection of the same process that still stands ends.
     fn welcome(&mut self, inbound: Inbound, handshake: &Handshake, key: Option<FrameKey>) -> std::io::Result<()> {
         let Inbound { channel, from, .. } = inbound;
-        let place = self.places.get_mut(&NodeId(handshake.from.into())).expect("it was looked up before");
+        let place = self.places.get_mut(&ServerId(handshake.from)).expect("it was looked up before");
         let budget = Budget::new(&place.held, self.received_bytes_max);
         let handle = Handle::new(&channel, Arc::clone(&budget))?;
         let before = place.current.take().map(|before| {

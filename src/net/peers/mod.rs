@@ -32,7 +32,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use bytes::Bytes;
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_peer::secret::SEAL_BYTES;
 use corral_peer::{ClusterName, Generation, Kind, Secrets};
 use rand_xoshiro::SplitMix64;
@@ -58,7 +58,7 @@ type Events = Arc<dyn Fn(ConnectionEvent) + Send + Sync>;
 /// The settings that the connections start with.
 pub(crate) struct Settings {
     /// Of this server.
-    pub(crate) id: NodeId,
+    pub(crate) id: ServerId,
     /// Drawn at the start of this process.
     pub(crate) incarnation: u64,
     pub(crate) cluster: ClusterName,
@@ -86,7 +86,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// With the system's resolver and the bounds of `limits`, and in plain text wherever that is wanted.
     pub(crate) fn new(
-        id: NodeId,
+        id: ServerId,
         incarnation: u64,
         cluster: ClusterName,
         listener: TcpListener,
@@ -132,11 +132,11 @@ pub(crate) struct PeerConnections {
 /// The peers that the connections know.
 #[derive(Default)]
 struct Known {
-    peers: BTreeMap<NodeId, Peer>,
+    peers: BTreeMap<ServerId, Peer>,
     /// Senders of removed peers.
-    parted: BTreeMap<NodeId, JoinHandle<()>>,
+    parted: BTreeMap<ServerId, JoinHandle<()>>,
     /// Where each was that ever was a peer.
-    former_addresses: BTreeMap<NodeId, FormerAddresses>,
+    former_addresses: BTreeMap<ServerId, FormerAddresses>,
     /// Peers without connections, because descriptors or threads are missing.
     missing: Vec<PeerAddress>,
 }
@@ -150,7 +150,7 @@ struct Peer {
 
 /// The parts that every sender is made of.
 struct Common {
-    id: NodeId,
+    id: ServerId,
     incarnation: u64,
     /// Of the tokens by which others know this process.
     seed: [u8; SEAL_BYTES],
@@ -242,11 +242,11 @@ impl PeerConnections {
         if let (Some(tls), Some(own)) = (&self.common.tls, own) {
             tls.known_as(own);
         }
-        let wanted: BTreeMap<NodeId, PeerAddress> =
+        let wanted: BTreeMap<ServerId, PeerAddress> =
             peers.into_iter().filter(|peer| peer.id != self.common.id).map(|peer| (peer.id, peer)).collect();
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let stays = |id: &NodeId, peer: &Peer| wanted.get(id) == Some(&peer.address);
-        let leaving: Vec<NodeId> =
+        let stays = |id: &ServerId, peer: &Peer| wanted.get(id) == Some(&peer.address);
+        let leaving: Vec<ServerId> =
             known.peers.iter().filter(|(id, peer)| !stays(id, peer)).map(|(id, _)| *id).collect();
         for id in leaving {
             if let Some(peer) = known.peers.remove(&id) {
@@ -308,7 +308,7 @@ impl PeerConnections {
     }
 
     /// A server that holds data of this cluster, is none that this one knows, and knocked lately.
-    pub(crate) fn stranger(&self) -> Option<NodeId> {
+    pub(crate) fn stranger(&self) -> Option<ServerId> {
         self.common.generations.stranger()
     }
 
@@ -392,7 +392,7 @@ impl PeerConnections {
     ///
     /// # Errors
     /// Why it was not queued; after `NotSent::Broken` nothing more is taken for that connection.
-    pub(crate) fn send(&self, peer: NodeId, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
+    pub(crate) fn send(&self, peer: ServerId, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
         self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.outbox.send(None, kind, payload)
     }
 
@@ -400,7 +400,7 @@ impl PeerConnections {
     ///
     /// # Errors
     /// As `send`.
-    pub(crate) fn send_on(&self, peer: NodeId, stream: u64, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
+    pub(crate) fn send_on(&self, peer: ServerId, stream: u64, kind: Kind, payload: Bytes) -> Result<(), NotSent> {
         self.known().peers.get(&peer).ok_or(NotSent::Unknown)?.outbox.send(Some(stream), kind, payload)
     }
 
@@ -411,7 +411,7 @@ impl PeerConnections {
 
     /// Ends the connection, because the messages of this peer on it are not understood. The peer is not let in again
     /// for a while. Does not wait.
-    pub(crate) fn shut(&self, peer: NodeId, stream: u64) {
+    pub(crate) fn shut(&self, peer: ServerId, stream: u64) {
         self.tell_listener(Change::Shut { peer, stream });
     }
 

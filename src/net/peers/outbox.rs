@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_peer::Kind;
 use corral_peer::frame::PAYLOAD_BYTES_MAX;
 
@@ -50,7 +50,7 @@ pub(crate) struct QueueLimits {
 
 /// The queue of messages to one peer, and its counters.
 pub(crate) struct PeerOutbox {
-    pub(crate) peer: NodeId,
+    pub(crate) peer: ServerId,
     limits: QueueLimits,
     queue: flume::Sender<Outgoing>,
     /// The connection while the sender's thread sleeps.
@@ -90,7 +90,7 @@ pub(crate) struct Counters {
 
 impl PeerOutbox {
     /// The outbox, and the end of its queue that its sender's thread takes from.
-    pub(crate) fn new(peer: NodeId, limits: QueueLimits, bell: Arc<Bell>) -> (PeerOutbox, flume::Receiver<Outgoing>) {
+    pub(crate) fn new(peer: ServerId, limits: QueueLimits, bell: Arc<Bell>) -> (PeerOutbox, flume::Receiver<Outgoing>) {
         let (queue, inbox) = flume::unbounded();
         let outbox = PeerOutbox {
             peer,
@@ -256,7 +256,7 @@ impl PeerOutbox {
 /// The figures of the connections with one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PeerStats {
-    pub(crate) peer: NodeId,
+    pub(crate) peer: ServerId,
     /// Whether the connection to it stands.
     pub(crate) up_out: bool,
     /// Whether the connection from it stands.
@@ -283,7 +283,7 @@ mod tests {
 
     fn outbox(bytes_max: usize, messages_max: usize) -> (PeerOutbox, flume::Receiver<Outgoing>) {
         let bell = Bell::new().expect("a file can be opened");
-        PeerOutbox::new(NodeId(2), QueueLimits { bytes_max, messages_max }, bell)
+        PeerOutbox::new(ServerId(2), QueueLimits { bytes_max, messages_max }, bell)
     }
 
     fn bytes(length: usize) -> Bytes {

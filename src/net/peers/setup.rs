@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_peer::Secrets;
 
 use crate::config::file::read_private;
@@ -63,7 +63,7 @@ pub(crate) fn settings(config: &Config, address: SocketAddr, incarnation: u64) -
     }
     let listener = listen(address, BACKLOG).map_err(|error| listen_fault(address, &error))?;
     let peers = addresses(ensemble.servers.0.iter());
-    let (id, cluster) = (NodeId(own.id.into()), ensemble.cluster.clone());
+    let (id, cluster) = (ServerId(own.id), ensemble.cluster.clone());
     let settings = Settings::new(id, incarnation, cluster, listener, peers, tls);
     Ok(Settings { plaintext, secrets, ..settings })
 }
@@ -91,7 +91,7 @@ pub(crate) fn addresses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<Pe
 }
 
 fn address(member: &Member) -> PeerAddress {
-    PeerAddress { id: NodeId(member.id.into()), host: member.host.clone(), port: member.port }
+    PeerAddress { id: ServerId(member.id), host: member.host.clone(), port: member.port }
 }
 
 fn tls(own: &Member, files: Files) -> Result<Option<Tls>, Fault> {
@@ -170,9 +170,9 @@ mod tests {
         let port = free_port();
         let mut config = config(&format!("localhost:{port}:9"));
         let found = settings(&config, 7).expect("the port is free");
-        assert_eq!((found.id, found.incarnation, found.cluster.as_str()), (NodeId(2), 7, "corral"));
+        assert_eq!((found.id, found.incarnation, found.cluster.as_str()), (ServerId(2), 7, "corral"));
         assert_eq!(found.listener.local_addr().expect("it is bound").to_string(), format!("127.0.0.1:{port}"));
-        let hosts: Vec<(u64, &str, u16)> =
+        let hosts: Vec<(u8, &str, u16)> =
             found.peers.iter().map(|peer| (peer.id.0, peer.host.as_str(), peer.port)).collect();
         assert_eq!(hosts, [(1, "127.0.0.1", 1), (2, "localhost", port), (3, "far.example", 5)]);
         drop(found);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::ids::{Index, NodeId, Term};
+use crate::ids::{Index, ServerId, Term};
 
 /// The state that a server must store for a restart, beside its entries.
 ///
@@ -14,7 +14,7 @@ pub struct HardState {
     /// Latest term this server has seen.
     pub term: Term,
     /// The candidate that it voted for in that term.
-    pub vote: Option<NodeId>,
+    pub vote: Option<ServerId>,
     /// Highest index known committed; after a restart at least that of the last append that was synced, and at most the
     /// last entry.
     pub commit: Index,

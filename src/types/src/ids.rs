@@ -2,9 +2,24 @@
 
 use core::fmt;
 
-/// Identity of one server of the ensemble; never 0.
+/// Identity of one server of the ensemble, 1 to 255. 0 names no server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u64);
+pub struct ServerId(pub u8);
+
+impl ServerId {
+    /// From a number of 64 bits, as the Raft library, the log and peer messages have it. `None` of 0, and of numbers beyond
+    /// 255.
+    #[must_use]
+    pub fn from_wide(id: u64) -> Option<ServerId> {
+        u8::try_from(id).ok().filter(|id| *id != 0).map(ServerId)
+    }
+
+    /// As a number of 64 bits.
+    #[must_use]
+    pub const fn wide(self) -> u64 {
+        self.0 as u64
+    }
+}
 
 /// Raft term; 0 only before the first election.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,4 +56,4 @@ macro_rules! display_inner {
         }
     )*};
 }
-display_inner!(NodeId, Term, Index);
+display_inner!(ServerId, Term, Index);

@@ -12,5 +12,5 @@ mod ids;
 mod machine;
 
 pub use entry::{Entry, EntryKind, HardState};
-pub use ids::{Index, Micros, NodeId, Term};
+pub use ids::{Index, Micros, ServerId, Term};
 pub use machine::Machine;

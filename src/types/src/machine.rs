@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::ids::{Index, NodeId, Term};
+use crate::ids::{Index, ServerId, Term};
 
 /// A replicated state machine. Called by the replica of `corral-consensus`, in log order.
 pub trait Machine {
@@ -18,7 +18,7 @@ pub trait Machine {
 
     /// Other members with clients that wait for the last [`Machine::next_batch`]. They receive a commit notice at once
     /// when it is committed; the others a little later at most.
-    fn servers_waiting(&self) -> Vec<NodeId>;
+    fn servers_waiting(&self) -> Vec<ServerId>;
 
     /// Decodes an entry of another leader before it enters the log. It may replace the entries from its index on.
     ///

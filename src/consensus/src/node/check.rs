@@ -6,16 +6,17 @@
 use raft::{Raft, StateRole};
 
 use super::library::Library;
+use crate::convert::id_of;
 use crate::error::PeerError;
 use crate::limits;
 use crate::log::MemLog;
 use crate::membership::Membership;
 use crate::message::{AppendReply, PeerBody, PeerMessage};
-use crate::types::{Entry, Index, NodeId, Term};
+use crate::types::{Entry, Index, ServerId, Term};
 
 /// This node's state, as far as checks depend on it.
 pub(super) struct MessageCheck<'a> {
-    pub(super) id: NodeId,
+    pub(super) id: ServerId,
     pub(super) library: &'a Library,
     /// The largest plausible term.
     pub(super) term_max: Term,
@@ -78,15 +79,15 @@ impl MessageCheck<'_> {
         }
     }
 
-    fn check_member(&self, id: NodeId) -> Result<(), PeerError> {
-        if self.raft().prs().get(id.0).is_none() { Err(PeerError::Sender(id)) } else { Ok(()) }
+    fn check_member(&self, id: ServerId) -> Result<(), PeerError> {
+        if self.raft().prs().get(id.wide()).is_none() { Err(PeerError::Sender(id)) } else { Ok(()) }
     }
 
     /// There is one leader in a term: the library would follow the second one.
     fn check_leader(&self, message: &PeerMessage) -> Result<(), PeerError> {
         let raft = self.raft();
-        if message.term.0 == raft.term && raft.leader_id != 0 && raft.leader_id != message.from.0 {
-            let known = NodeId(raft.leader_id);
+        if message.term.0 == raft.term && raft.leader_id != 0 && raft.leader_id != message.from.wide() {
+            let known = id_of(raft.leader_id);
             return Err(PeerError::SecondLeader { claims: message.from, known, term: message.term });
         }
         Ok(())
@@ -166,7 +167,7 @@ impl MessageCheck<'_> {
             }
             // A late rejection would move the follower's progress below what it acknowledged.
             AppendReply::Rejected { index, .. }
-                if raft.prs().get(message.from.0).is_some_and(|p| index.0 <= p.matched) =>
+                if raft.prs().get(message.from.wide()).is_some_and(|p| index.0 <= p.matched) =>
             {
                 Err(PeerError::Stale("rejection of an entry acknowledged since"))
             }
@@ -180,7 +181,7 @@ impl MessageCheck<'_> {
     /// The next leader has the whole log of the present one, so it knows term and leader.
     fn check_timeout_now(&self, message: &PeerMessage) -> Result<(), PeerError> {
         let raft = self.raft();
-        if raft.term != message.term.0 || raft.leader_id != message.from.0 {
+        if raft.term != message.term.0 || raft.leader_id != message.from.wide() {
             return Err(PeerError::Stale("leadership handed over by another leader"));
         }
         if self.may_campaign { Ok(()) } else { Err(PeerError::Busy("cannot stand for election now")) }
@@ -200,7 +201,7 @@ impl MessageCheck<'_> {
 
     fn check_read_reply(&self, message: &PeerMessage) -> Result<(), PeerError> {
         let raft = self.raft();
-        if raft.state != StateRole::Follower || raft.term != message.term.0 || raft.leader_id != message.from.0 {
+        if raft.state != StateRole::Follower || raft.term != message.term.0 || raft.leader_id != message.from.wide() {
             return Err(PeerError::Stale("read answer of another leader"));
         }
         Ok(())
@@ -209,7 +210,7 @@ impl MessageCheck<'_> {
 
 /// An uninitialised server becomes a member only by a snapshot in which it is a learner. One in which it votes is from
 /// before it lost its data.
-pub(super) fn uninitialised(id: NodeId, is_uninitialised: bool, message: &PeerMessage) -> Result<(), PeerError> {
+pub(super) fn uninitialised(id: ServerId, is_uninitialised: bool, message: &PeerMessage) -> Result<(), PeerError> {
     match &message.body {
         PeerBody::Snapshot { membership, .. } if membership.learners.contains(&id) => Ok(()),
         _ if is_uninitialised => Err(PeerError::Uninitialised),

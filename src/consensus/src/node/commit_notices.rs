@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use raft::{ProgressState, StateRole};
 
 use super::library::Library;
+use crate::convert::id_of;
 use crate::message::{PeerBody, PeerMessage};
-use crate::types::{Index, NodeId, Term};
+use crate::types::{Index, ServerId, Term};
 
 /// Commit indices that followers were sent, of a leader.
 #[derive(Default)]
 pub(super) struct CommitNotices {
-    sent: BTreeMap<NodeId, Index>,
+    sent: BTreeMap<ServerId, Index>,
 }
 
 impl CommitNotices {
@@ -25,7 +26,7 @@ impl CommitNotices {
     }
 
     /// Messages to this member may be lost.
-    pub(super) fn forget(&mut self, to: NodeId) {
+    pub(super) fn forget(&mut self, to: ServerId) {
         self.sent.remove(&to);
     }
 
@@ -43,11 +44,11 @@ impl CommitNotices {
     }
 
     /// The notice for this member, if there is news for it and it may leave now.
-    pub(super) fn notice(&self, library: &Library, vote_in_flight: bool, to: NodeId) -> Option<PeerMessage> {
+    pub(super) fn notice(&self, library: &Library, vote_in_flight: bool, to: ServerId) -> Option<PeerMessage> {
         let raft = library.raft();
-        let (log, progress) = (&raft.raft_log, raft.prs().get(to.0)?);
+        let (log, progress) = (&raft.raft_log, raft.prs().get(to.wide())?);
         // A follower that rejected nothing has all that it was sent. If something was lost it rejects the notice.
-        let is_in_sync = to.0 != raft.id && progress.state == ProgressState::Replicate;
+        let is_in_sync = to.wide() != raft.id && progress.state == ProgressState::Replicate;
         let index = progress.next_idx.saturating_sub(1);
         let commit = Index(log.committed.min(index));
         let sent = self.sent.get(&to).copied().unwrap_or_default();
@@ -56,6 +57,6 @@ impl CommitNotices {
         }
         let term = log.term(index).ok().filter(|term| *term > 0)?;
         let body = PeerBody::Notice { index: Index(index), term: Term(term), commit };
-        Some(PeerMessage { from: NodeId(raft.id), to, term: Term(raft.term), body })
+        Some(PeerMessage { from: id_of(raft.id), to, term: Term(raft.term), body })
     }
 }

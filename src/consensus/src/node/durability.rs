@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use crate::limits;
 use crate::message::{PeerBody, PeerMessage};
 use crate::outputs::Append;
-use crate::types::{HardState, NodeId, Term};
+use crate::types::{HardState, ServerId, Term};
 
 /// Appends in flight to the log of this server, with the messages that wait for them.
 pub(super) struct Durability {
@@ -21,7 +21,7 @@ pub(super) struct Durability {
     /// Number of the last append handed out.
     last_number: u64,
     /// Term and vote handed out last.
-    vote: (Term, Option<NodeId>),
+    vote: (Term, Option<ServerId>),
     /// The last commit index was handed out with an append that need not be stored.
     commit_unstored: bool,
     /// Messages that may leave when the append of that number is durable.

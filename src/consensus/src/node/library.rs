@@ -27,7 +27,7 @@ use crate::log::MemLog;
 use crate::logger;
 use crate::membership::Membership;
 use crate::message::{PeerBody, PeerMessage, ReadContext};
-use crate::types::{Entry, Index, NodeId, Role, Term};
+use crate::types::{Entry, Index, Role, ServerId, Term};
 
 /// The library's node of one member.
 pub(super) struct Library {
@@ -40,7 +40,7 @@ pub(super) struct Library {
     /// Bytes of applied entries that the log keeps for followers.
     log_cache_bytes: u64,
     /// Probed members that a reply to a heartbeat has caused an append to since the last `ready`.
-    probed: BTreeSet<NodeId>,
+    probed: BTreeSet<ServerId>,
     /// The first of the entries that are being read from disk for followers.
     reading: Option<Index>,
 }
@@ -127,8 +127,8 @@ impl Library {
         Term(self.raw.raft.term)
     }
 
-    pub(super) fn leader(&self) -> Option<NodeId> {
-        convert::node_id(self.raw.raft.leader_id)
+    pub(super) fn leader(&self) -> Option<ServerId> {
+        convert::server_id(self.raw.raft.leader_id)
     }
 
     /// The membership in force here, that is as of the applied index.
@@ -187,11 +187,11 @@ impl Library {
     }
 
     /// Appends `payload` to a leader's log.
-    pub(super) fn propose(&mut self, id: NodeId, payload: Bytes) -> Result<(), ProposeError> {
+    pub(super) fn propose(&mut self, id: ServerId, payload: Bytes) -> Result<(), ProposeError> {
         let entry = eraftpb::Entry { data: payload, ..eraftpb::Entry::default() };
         let mut message = Message::default();
         message.set_msg_type(MessageType::MsgPropose);
-        message.from = id.0;
+        message.from = id.wide();
         message.set_entries(vec![entry].into());
         self.raw.raft.step(message).map_err(|_| ProposeError::Full)
     }
@@ -218,7 +218,7 @@ impl Library {
 
     /// Handles a peer's message that passed every check.
     pub(super) fn step(&mut self, message: &PeerMessage) -> Result<(), PeerError> {
-        let from = message.from.0;
+        let from = message.from.wide();
         let inner = convert::message_in(message).map_err(PeerError::Entries)?;
         let replies = self.raw.raft.msgs.len();
         // Errors concern a peer that was just removed and the like: nothing changed.
@@ -237,10 +237,10 @@ impl Library {
 
     /// The library sends a probed member the same entries again for each reply to a heartbeat. Many replies may come
     /// together, so one append is enough until the next `ready`. `before`: messages queued before the reply.
-    fn probe_once(&mut self, from: NodeId, before: usize) {
+    fn probe_once(&mut self, from: ServerId, before: usize) {
         let raft = &mut self.raw.raft;
-        let is_probed = raft.prs().get(from.0).is_some_and(|progress| progress.state == ProgressState::Probe);
-        let is_append = |message: &Message| message.msg_type == MessageType::MsgAppend && message.to == from.0;
+        let is_probed = raft.prs().get(from.wide()).is_some_and(|progress| progress.state == ProgressState::Probe);
+        let is_append = |message: &Message| message.msg_type == MessageType::MsgAppend && message.to == from.wide();
         let Some(at) = raft.msgs.iter().skip(before).position(is_append).filter(|_| is_probed) else { return };
         if !self.probed.insert(from) {
             // The member stays paused, as the append before left it.
@@ -258,8 +258,8 @@ impl Library {
     }
 
     /// Starts the transfer of leadership to a voter.
-    pub(super) fn transfer_leader(&mut self, to: NodeId) {
-        self.raw.transfer_leader(to.0);
+    pub(super) fn transfer_leader(&mut self, to: ServerId) {
+        self.raw.transfer_leader(to.wide());
     }
 
     /// All appends up to this number are durable.
@@ -301,27 +301,27 @@ impl Library {
     }
 
     /// A message to `to` was lost: the next one probes.
-    pub(super) fn report_unreachable(&mut self, to: NodeId) {
-        self.raw.report_unreachable(to.0);
+    pub(super) fn report_unreachable(&mut self, to: ServerId) {
+        self.raw.report_unreachable(to.wide());
     }
 
     /// The transfer of a snapshot to `to` ended.
-    pub(super) fn report_snapshot(&mut self, to: NodeId, delivered: bool) {
+    pub(super) fn report_snapshot(&mut self, to: ServerId, delivered: bool) {
         let status = if delivered { raft::SnapshotStatus::Finish } else { raft::SnapshotStatus::Failure };
-        self.raw.report_snapshot(to.0, status);
+        self.raw.report_snapshot(to.wide(), status);
     }
 
     /// Of a leader: sends its snapshot to an uninitialised learner. That one answers no append, so the library would
     /// never find that it needs a snapshot.
-    pub(super) fn probe_uninitialised(&mut self, learner: NodeId) {
+    pub(super) fn probe_uninitialised(&mut self, learner: ServerId) {
         let raft = &mut self.raw.raft;
-        let Some(progress) = raft.mut_prs().get_mut(learner.0).filter(|progress| progress.matched == 0) else {
+        let Some(progress) = raft.mut_prs().get_mut(learner.wide()).filter(|progress| progress.matched == 0) else {
             return;
         };
         progress.recent_active = true;
         if progress.state != ProgressState::Snapshot {
             progress.become_probe();
-            raft.send_append(learner.0);
+            raft.send_append(learner.wide());
         }
     }
 
@@ -349,7 +349,9 @@ impl Library {
         let mut awaited = std::mem::take(self.store_mut().awaited_mut());
         let raft = &self.raw.raft;
         awaited.retain(|id, waiting| {
-            let Some(progress) = raft.prs().get(id.0).filter(|_| raft.state == StateRole::Leader) else { return false };
+            let Some(progress) = raft.prs().get(id.wide()).filter(|_| raft.state == StateRole::Leader) else {
+                return false;
+            };
             waiting.silent = if progress.recent_active { 0 } else { waiting.silent + 1 };
             let installs = progress.state == ProgressState::Snapshot;
             if !installs {
@@ -441,7 +443,7 @@ impl Library {
 
 fn library_config(config: &Config, applied: u64) -> raft::Config {
     raft::Config {
-        id: config.id.0,
+        id: config.id.wide(),
         election_tick: config.election_ticks as usize,
         heartbeat_tick: config.heartbeat_ticks as usize,
         applied,

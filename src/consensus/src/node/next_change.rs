@@ -14,12 +14,12 @@
 
 use crate::conf_change::MemberChange;
 use crate::membership::Membership;
-use crate::types::{Index, NodeId};
+use crate::types::{Index, ServerId};
 
 /// Another member as the leader knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemberState {
-    pub(super) id: NodeId,
+    pub(super) id: ServerId,
     /// It reported that it is uninitialised, and has acknowledged nothing since.
     pub(super) uninitialised: bool,
     /// The index that it has acknowledged, before it lost its data or since.
@@ -50,9 +50,9 @@ pub(super) fn next_change(wanted: &Membership, now: &Membership, others: &[Membe
 }
 
 /// Whether the remaining voters that have their data and keep up, this leader among them, are a majority.
-fn can_remove(now: &Membership, others: &[MemberState], removed: NodeId) -> bool {
-    let remaining: Vec<NodeId> = now.voters.iter().copied().filter(|id| *id != removed).collect();
-    let lacks = |id: &NodeId| others.iter().any(|state| state.id == *id && (state.uninitialised || !state.keeps_up));
+fn can_remove(now: &Membership, others: &[MemberState], removed: ServerId) -> bool {
+    let remaining: Vec<ServerId> = now.voters.iter().copied().filter(|id| *id != removed).collect();
+    let lacks = |id: &ServerId| others.iter().any(|state| state.id == *id && (state.uninitialised || !state.keeps_up));
     let sound = remaining.iter().filter(|id| !lacks(id)).count();
     sound > remaining.len() / 2
 }
@@ -60,14 +60,15 @@ fn can_remove(now: &Membership, others: &[MemberState], removed: NodeId) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::id_of;
 
     fn membership(voters: &[u64], learners: &[u64]) -> Membership {
-        let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
+        let ids = |list: &[u64]| list.iter().map(|id| id_of(*id)).collect::<Vec<_>>();
         Membership::simple(&ids(voters), &ids(learners))
     }
 
     fn fine(id: u64) -> MemberState {
-        MemberState { id: NodeId(id), uninitialised: false, matched: Index(70), keeps_up: true }
+        MemberState { id: id_of(id), uninitialised: false, matched: Index(70), keeps_up: true }
     }
 
     fn check(wanted: &Membership, now: &Membership, others: &[MemberState], expect: Option<MemberChange>) {
@@ -86,15 +87,15 @@ mod tests {
     fn an_emptied_voter_leaves_comes_back_to_learn_and_votes_again() {
         let wanted = membership(&[1, 2, 3], &[]);
         let uninitialised = MemberState { uninitialised: true, keeps_up: false, ..fine(3) };
-        check(&wanted, &wanted, &[fine(2), uninitialised], Some(MemberChange::Remove(NodeId(3))));
+        check(&wanted, &wanted, &[fine(2), uninitialised], Some(MemberChange::Remove(ServerId(3))));
         // Also where this leader has heard nothing of its former life.
         let unknown = MemberState { matched: Index(0), ..uninitialised };
-        check(&wanted, &wanted, &[fine(2), unknown], Some(MemberChange::Remove(NodeId(3))));
-        check(&wanted, &membership(&[1, 2], &[]), &[fine(2)], Some(MemberChange::AddLearner(NodeId(3))));
+        check(&wanted, &wanted, &[fine(2), unknown], Some(MemberChange::Remove(ServerId(3))));
+        check(&wanted, &membership(&[1, 2], &[]), &[fine(2)], Some(MemberChange::AddLearner(ServerId(3))));
         let learns = membership(&[1, 2], &[3]);
         check(&wanted, &learns, &[fine(2), unknown], None);
         check(&wanted, &learns, &[fine(2), MemberState { keeps_up: false, ..fine(3) }], None);
-        check(&wanted, &learns, &[fine(2), fine(3)], Some(MemberChange::AddVoter(NodeId(3))));
+        check(&wanted, &learns, &[fine(2), fine(3)], Some(MemberChange::AddVoter(ServerId(3))));
     }
 
     #[test]
@@ -108,12 +109,12 @@ mod tests {
             &five,
             &five,
             &[uninitialised(2), uninitialised(3), fine(4), fine(5)],
-            Some(MemberChange::Remove(NodeId(2))),
+            Some(MemberChange::Remove(ServerId(2))),
         );
         check(&five, &five, &[uninitialised(2), uninitialised(3), uninitialised(4), fine(5)], None);
         // The removal of a learner changes no majority.
         let learns = membership(&[1, 2], &[3]);
-        check(&wanted, &learns, &[fine(2), uninitialised(3)], Some(MemberChange::Remove(NodeId(3))));
+        check(&wanted, &learns, &[fine(2), uninitialised(3)], Some(MemberChange::Remove(ServerId(3))));
     }
 
     #[test]
@@ -124,16 +125,16 @@ mod tests {
             &wanted,
             &membership(&[1, 2], &[3, 4]),
             &[fine(2), uninitialised(3)],
-            Some(MemberChange::Remove(NodeId(3))),
+            Some(MemberChange::Remove(ServerId(3))),
         );
-        check(&wanted, &wanted, &[fine(2), fine(3), uninitialised(4)], Some(MemberChange::Remove(NodeId(4))));
+        check(&wanted, &wanted, &[fine(2), fine(3), uninitialised(4)], Some(MemberChange::Remove(ServerId(4))));
         let learns = membership(&[1, 2, 3], &[]);
-        check(&wanted, &learns, &[fine(2), fine(3)], Some(MemberChange::AddLearner(NodeId(4))));
+        check(&wanted, &learns, &[fine(2), fine(3)], Some(MemberChange::AddLearner(ServerId(4))));
     }
 
     #[test]
     fn nothing_is_begun_in_the_middle_of_a_change() {
-        let joint = Membership { voters_outgoing: vec![NodeId(1), NodeId(9)], ..membership(&[1, 2], &[]) };
+        let joint = Membership { voters_outgoing: vec![ServerId(1), ServerId(9)], ..membership(&[1, 2], &[]) };
         let uninitialised = MemberState { uninitialised: true, ..fine(2) };
         check(&membership(&[1, 2, 3], &[]), &joint, &[uninitialised], None);
     }

@@ -15,18 +15,18 @@ use super::membership_history::MembershipHistory;
 use super::proposals::ProposalLimits;
 use crate::conf_change::ConfChange;
 use crate::config::Config;
-use crate::convert;
+use crate::convert::{self, id_of};
 use crate::error::{ConfChangeError, ProposeError};
 use crate::log::ReplacedLog;
 use crate::membership::Membership;
 use crate::message::PeerMessage;
 use crate::outputs::{Append, InstallSnapshot, Outputs};
 use crate::reads::Reads;
-use crate::types::{HardState, Index, NodeId, Term};
+use crate::types::{HardState, Index, ServerId, Term};
 
 /// The stages of entries and reads.
 pub(super) struct Pipeline {
-    id: NodeId,
+    id: ServerId,
     proposals: ProposalLimits,
     durability: Durability,
     delivery: Delivery,
@@ -113,22 +113,22 @@ impl Pipeline {
     // ----- commit notices -----
 
     /// Messages to this member may be lost.
-    pub(super) fn forget(&mut self, to: NodeId) {
+    pub(super) fn forget(&mut self, to: ServerId) {
         self.notices.forget(to);
     }
 
     /// Members that can be informed of a higher commit index.
-    pub(super) fn uninformed(&self, library: &Library) -> Vec<NodeId> {
+    pub(super) fn uninformed(&self, library: &Library) -> Vec<ServerId> {
         if !library.is_leader() {
             return Vec::new();
         }
         let vote_in_flight = self.durability.vote_in_flight();
-        let members = library.raft().prs().iter().map(|(id, _)| NodeId(*id));
+        let members = library.raft().prs().iter().map(|(id, _)| id_of(*id));
         members.filter(|id| self.notices.notice(library, vote_in_flight, *id).is_some()).collect()
     }
 
     /// A notice of the commit index, which is sent now.
-    pub(super) fn commit_notice(&mut self, library: &Library, to: NodeId) -> Option<PeerMessage> {
+    pub(super) fn commit_notice(&mut self, library: &Library, to: ServerId) -> Option<PeerMessage> {
         let message = self.notices.notice(library, self.durability.vote_in_flight(), to)?;
         self.notices.note_sent(&message);
         Some(message)

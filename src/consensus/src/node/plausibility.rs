@@ -58,7 +58,7 @@ impl Plausibility {
     /// The leader repeats an append until it has the reply.
     pub(super) fn note(&mut self, message: &PeerMessage, raft: &Raft<MemLog>, replies_wait: bool) {
         let PeerBody::Append { prev_index, entries, .. } = &message.body else { return };
-        if message.term.0 == raft.term && message.from.0 == raft.leader_id {
+        if message.term.0 == raft.term && message.from.wide() == raft.leader_id {
             let is_short = prev_index.0 + (entries.len() as u64) < raft.raft_log.committed;
             self.short_appends = match (is_short, replies_wait) {
                 (false, _) => 0,

@@ -6,11 +6,10 @@
 use raft::StateRole;
 
 use crate::config::Config;
-use crate::convert;
+use crate::convert::{self, id_of};
 use crate::error::ProposeError;
 use crate::limits;
 use crate::log::MemLog;
-use crate::types::NodeId;
 
 /// Limits of the proposals in flight.
 pub(super) struct ProposalLimits {
@@ -53,10 +52,10 @@ impl ProposalLimits {
     /// Whether this node may propose an entry of so many payload bytes now.
     pub(super) fn check_room(&self, raft: &raft::Raft<MemLog>, payload_bytes: u64) -> Result<(), ProposeError> {
         if raft.state != StateRole::Leader {
-            return Err(ProposeError::NotLeader { leader: convert::node_id(raft.leader_id) });
+            return Err(ProposeError::NotLeader { leader: convert::server_id(raft.leader_id) });
         }
         if let Some(to) = raft.lead_transferee {
-            return Err(ProposeError::Transferring { to: NodeId(to) });
+            return Err(ProposeError::Transferring { to: id_of(to) });
         }
         let log = &raft.raft_log;
         let entries = log.last_index() - log.applied;

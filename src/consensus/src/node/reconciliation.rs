@@ -10,19 +10,20 @@ use raft::StateRole;
 use super::library::Library;
 use super::next_change::{self, MemberState};
 use crate::conf_change::MemberChange;
+use crate::convert::id_of;
 use crate::limits;
 use crate::membership::Membership;
-use crate::types::{Index, NodeId};
+use crate::types::{Index, ServerId};
 
 /// Observations of a leader.
 #[derive(Default)]
 pub(super) struct Reconciliation {
     /// Members that reported that they are uninitialised, and have acknowledged nothing since.
-    uninitialised: BTreeSet<NodeId>,
+    uninitialised: BTreeSet<ServerId>,
     /// Members that have replied since the last observation.
-    replied: BTreeSet<NodeId>,
+    replied: BTreeSet<ServerId>,
     /// Members that were close behind at the last observation.
-    keeping_up: BTreeSet<NodeId>,
+    keeping_up: BTreeSet<ServerId>,
     /// Ticks until the next observation.
     ticks_left: u32,
 }
@@ -35,23 +36,23 @@ impl Reconciliation {
     }
 
     /// A member reported that it is uninitialised.
-    pub(super) fn note_uninitialised(&mut self, id: NodeId) {
+    pub(super) fn note_uninitialised(&mut self, id: ServerId) {
         self.uninitialised.insert(id);
     }
 
     /// A member replied to an append or a heartbeat, which an uninitialised server does not.
-    pub(super) fn note_reply(&mut self, id: NodeId) {
+    pub(super) fn note_reply(&mut self, id: ServerId) {
         self.uninitialised.remove(&id);
         self.replied.insert(id);
     }
 
     /// The connection to a member is lost: what it reported may be old.
-    pub(super) fn forget(&mut self, id: NodeId) {
+    pub(super) fn forget(&mut self, id: ServerId) {
         self.uninitialised.remove(&id);
     }
 
     /// Members that reported that they are uninitialised.
-    pub(super) fn uninitialised(&self) -> &BTreeSet<NodeId> {
+    pub(super) fn uninitialised(&self) -> &BTreeSet<ServerId> {
         &self.uninitialised
     }
 
@@ -73,7 +74,7 @@ impl Reconciliation {
         let raft = library.raft();
         let (mut others, mut keeping_up) = (Vec::new(), BTreeSet::new());
         for (id, progress) in raft.prs().iter().filter(|(id, _)| **id != raft.id) {
-            let id = NodeId(*id);
+            let id = id_of(*id);
             let near = is_near(progress.matched, raft.raft_log.committed);
             let is_close = self.replied.contains(&id) && near;
             if is_close {

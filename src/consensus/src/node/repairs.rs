@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use raft::Raft;
 
 use super::library::Library;
+use crate::convert::id_of;
 use crate::log::MemLog;
 use crate::message::{PeerBody, PeerMessage};
-use crate::types::{Index, NodeId, Term};
+use crate::types::{Index, ServerId, Term};
 
 /// Election timeouts for which the report of a corrupt state counts; it is repeated until the state is replaced.
 const REPORTED_ELECTIONS: u32 = 2;
@@ -19,20 +20,20 @@ const REPORTED_ELECTIONS: u32 = 2;
 #[derive(Default)]
 pub(super) struct Repairs {
     /// Ticks for which the last request of each counts.
-    members: BTreeMap<NodeId, u32>,
+    members: BTreeMap<ServerId, u32>,
     /// Announcements of snapshots to be sent.
-    announcements: BTreeMap<NodeId, PeerMessage>,
+    announcements: BTreeMap<ServerId, PeerMessage>,
 }
 
 impl Repairs {
     /// A member, in its term, asks for a snapshot that ends at `least` or behind it. A leader announces its newest one, or
     /// wants a newer one to be written.
-    pub(super) fn answer(&mut self, library: &Library, (from, term): (NodeId, Term), least: Index) {
+    pub(super) fn answer(&mut self, library: &Library, (from, term): (ServerId, Term), least: Index) {
         let answers = library.is_leader() && term == library.term();
         let snapshot = if answers { library.store().snapshot_from(least, from) } else { None };
         let announcement = snapshot.map(|(index, term, membership)| {
             let body = PeerBody::Snapshot { index, term, membership };
-            PeerMessage { from: NodeId(library.raft().id), to: from, term: library.term(), body }
+            PeerMessage { from: id_of(library.raft().id), to: from, term: library.term(), body }
         });
         self.members.insert(from, REPORTED_ELECTIONS * library.election_ticks());
         self.announcements.extend(announcement.map(|announcement| (from, announcement)));
@@ -57,7 +58,7 @@ impl Repairs {
     }
 
     /// Whether the state of that member is corrupt.
-    pub(super) fn includes(&self, member: NodeId) -> bool {
+    pub(super) fn includes(&self, member: ServerId) -> bool {
         self.members.contains_key(&member)
     }
 }
@@ -72,7 +73,7 @@ pub(super) fn requests(raft: &Raft<MemLog>, least: Index) -> Vec<PeerMessage> {
     let (commit, last, last_term) = (Index(log.committed), Index(log.last_index()), Term(log.last_term()));
     let request = |to: u64| {
         let body = PeerBody::WantsState { commit, last, last_term, least };
-        PeerMessage { from: NodeId(raft.id), to: NodeId(to), term: Term(raft.term), body }
+        PeerMessage { from: id_of(raft.id), to: id_of(to), term: Term(raft.term), body }
     };
     let others = raft.prs().iter().map(|(id, _)| *id).filter(|id| *id != raft.id);
     others.map(request).collect()

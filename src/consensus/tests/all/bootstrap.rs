@@ -1,16 +1,17 @@
 //! Servers without data: what an uninitialised node refuses, and the two ways in which it becomes a member.
 
+use crate::setup::numbered;
 use corral_consensus::{
-    AppendReply, BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config, Index, Membership, NodeId, Outputs, PeerBody, PeerError,
-    PeerMessage, RaftNode, Term,
+    AppendReply, BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config, Index, Membership, Outputs, PeerBody, PeerError, PeerMessage,
+    RaftNode, ServerId, Term,
 };
 
 fn uninitialised() -> RaftNode {
-    let voters = [1, 2, 3].map(NodeId).to_vec();
+    let voters = [1, 2, 3].map(numbered).to_vec();
     let config = Config {
-        id: NodeId(1),
+        id: ServerId(1),
         voters,
-        learners: vec![NodeId(4)],
+        learners: vec![ServerId(4)],
         election_ticks: 5,
         heartbeat_ticks: 1,
         max_inflight_entries: 16,
@@ -22,11 +23,11 @@ fn uninitialised() -> RaftNode {
 }
 
 fn message(term: u64, body: PeerBody) -> PeerMessage {
-    PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(term), body }
+    PeerMessage { from: ServerId(2), to: ServerId(1), term: Term(term), body }
 }
 
 fn snapshot(voters: &[u64], learners: &[u64]) -> PeerBody {
-    let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
+    let ids = |list: &[u64]| list.iter().map(|id| numbered(*id)).collect::<Vec<_>>();
     let membership = Membership::simple(&ids(voters), &ids(learners));
     PeerBody::Snapshot { index: Index(9), term: Term(3), membership }
 }
@@ -93,7 +94,7 @@ fn a_bootstrapped_log_begins_behind_the_first_index() {
     node.bootstrap();
     assert!(!node.is_uninitialised() && node.is_pristine());
     assert_eq!((node.applied_index(), node.last_index(), node.term()), (Index(1), Index(1), Term(1)));
-    let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
+    let ids = |list: &[u64]| list.iter().map(|id| numbered(*id)).collect::<Vec<_>>();
     assert_eq!(node.membership(), Membership::simple(&ids(&[1, 2, 3]), &ids(&[4])));
     node.campaign();
     assert!(outputs(&mut node).iter().any(|out| !out.messages.is_empty()), "it sends pre-votes");

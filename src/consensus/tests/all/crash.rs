@@ -1,17 +1,18 @@
 //! Crashes of a node after an acknowledgement, and the amount that it accepts while its log is stalled.
 
 use crate::net::{Disk, Server};
+use crate::setup::numbered;
 #[allow(dead_code)]
 use bytes::Bytes;
 use corral_consensus::{
-    ConfChange, Entry, EntryKind, Index, MemberChange, Membership, NodeId, PeerBody, PeerError, PeerMessage, Term,
+    ConfChange, Entry, EntryKind, Index, MemberChange, Membership, PeerBody, PeerError, PeerMessage, ServerId, Term,
     Transition, limits,
 };
 
 fn append(prev: u64, commit: u64, entries: Vec<Entry>) -> PeerMessage {
     let body =
         PeerBody::Append { prev_index: Index(prev), prev_term: Term(prev.min(1)), commit: Index(commit), entries };
-    PeerMessage { from: NodeId(1), to: NodeId(2), term: Term(1), body }
+    PeerMessage { from: ServerId(1), to: ServerId(2), term: Term(1), body }
 }
 
 fn change(at: u64, change: &ConfChange) -> Entry {
@@ -21,10 +22,10 @@ fn change(at: u64, change: &ConfChange) -> Entry {
 /// Else it could be elected by the membership before both, beside a leader of the last one.
 #[test]
 fn who_acknowledges_a_second_change_of_the_members_remembers_that_the_first_is_in_force() {
-    let disk = Disk::new(Membership::simple(&[1, 2, 3].map(NodeId), &[]));
+    let disk = Disk::new(Membership::simple(&[1, 2, 3].map(numbered), &[]));
     let mut server = Server::start(1, &disk, 1);
     let first = ConfChange {
-        changes: vec![MemberChange::Remove(NodeId(3))],
+        changes: vec![MemberChange::Remove(ServerId(3))],
         transition: Transition::JointExplicit,
         ..ConfChange::default()
     };
@@ -56,7 +57,7 @@ fn a_follower_takes_no_more_than_it_may_while_nothing_is_applied() {
 
 fn fill_a_follower(stores: bool) {
     const BYTES: usize = 1 << 20;
-    let disk = Disk::new(Membership::simple(&[1, 2, 3].map(NodeId), &[]));
+    let disk = Disk::new(Membership::simple(&[1, 2, 3].map(numbered), &[]));
     let mut server = Server::start(1, &disk, 1);
     let payload = Bytes::from(vec![7; BYTES]);
     let entry = |at| Entry { index: Index(at), term: Term(1), kind: EntryKind::Normal, payload: payload.clone() };
@@ -95,7 +96,7 @@ fn a_follower_whose_log_holds_more_than_it_may_without_a_commit_takes_what_commi
     let payload = Bytes::from(vec![7; BYTES]);
     let entry = |at| Entry { index: Index(at), term: Term(1), kind: EntryKind::Normal, payload: payload.clone() };
     let last = limits::UNSTORED_BYTES_MAX / BYTES as u64 + 2;
-    let mut disk = Disk::new(Membership::simple(&[1, 2, 3].map(NodeId), &[]));
+    let mut disk = Disk::new(Membership::simple(&[1, 2, 3].map(numbered), &[]));
     disk.entries = (1..=last).map(entry).collect();
     disk.hard.term = Term(1);
     let mut server = Server::start(1, &disk, 1);

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use corral_consensus::{
-    Append, Config, ConsensusError, Entry, EntryKind, HardState, Index, NodeId, Outputs, ProposeError, RaftNode,
-    Restored, Role, Term, limits,
+    Append, Config, ConsensusError, Entry, EntryKind, HardState, Index, Outputs, ProposeError, RaftNode, Restored,
+    Role, ServerId, Term, limits,
 };
 
-use crate::setup::config_alone;
+use crate::setup::{config_alone, numbered};
 
 fn entry(index: u64, term: u64, payload: Bytes) -> Entry {
     Entry { term: Term(term), index: Index(index), kind: EntryKind::Normal, payload }
@@ -36,7 +36,7 @@ fn leader(config: Config) -> RaftNode {
 
 #[test]
 fn who_has_no_space_stands_for_no_election() {
-    let voters = [1, 2, 3].map(NodeId).to_vec();
+    let voters = [1, 2, 3].map(numbered).to_vec();
     let mut node = RaftNode::new(Config { voters, ..config_alone() }, Restored::default()).expect("valid");
     let mut asks = |full: bool| {
         node.set_log_full(full);
@@ -57,12 +57,12 @@ fn starts_empty_and_leads_at_once() {
     let mut node = RaftNode::new(config_alone(), Restored::default()).expect("valid");
     assert_eq!((node.role(), node.term(), node.leader()), (Role::Follower, Term(0), None));
     node.campaign();
-    assert_eq!((node.role(), node.term(), node.leader()), (Role::Leader, Term(1), Some(NodeId(1))));
+    assert_eq!((node.role(), node.term(), node.leader()), (Role::Leader, Term(1), Some(ServerId(1))));
     let mut out = Outputs::default();
     assert!(node.ready(&mut out));
     let append = out.append.take().expect("its term, its vote and its first entry");
     assert!(append.must_sync);
-    let hard_state = HardState { term: Term(1), vote: Some(NodeId(1)), commit: Index(0) };
+    let hard_state = HardState { term: Term(1), vote: Some(ServerId(1)), commit: Index(0) };
     assert_eq!(append.hard_state, Some(hard_state));
     assert_eq!(append.entries, [entry(1, 1, Bytes::new())]);
     assert!(out.committed.is_empty() && out.role_change.is_some_and(|change| change.role == Role::Leader));
@@ -134,7 +134,7 @@ fn restarts_in_pages_of_bounded_size() {
     let big = Bytes::from(vec![9; 100_000]);
     let entries: Vec<Entry> = (1..=100).map(|index| entry(10 + index, 3, big.clone())).collect();
     // The commit index was never synced.
-    let hard_state = HardState { term: Term(3), vote: Some(NodeId(1)), commit: Index(0) };
+    let hard_state = HardState { term: Term(3), vote: Some(ServerId(1)), commit: Index(0) };
     let (at, entries_here) = (Index(10), entries.clone());
     let restored = Restored {
         hard_state,
@@ -172,7 +172,7 @@ fn restarts_in_pages_of_bounded_size() {
 #[test]
 fn applied_entries_are_not_delivered_again() {
     let entries: Vec<Entry> = (1..=5).map(|index| entry(index, 1, Bytes::from_static(b"x"))).collect();
-    let hard_state = HardState { term: Term(1), vote: Some(NodeId(1)), commit: Index(4) };
+    let hard_state = HardState { term: Term(1), vote: Some(ServerId(1)), commit: Index(4) };
     let restored = Restored { hard_state, entries, applied: Index(3), ..Restored::default() };
     let mut node = RaftNode::new(config_alone(), restored).expect("valid");
     let (_, committed) = drain(&mut node);
@@ -285,10 +285,10 @@ fn refuses_a_configuration_that_cannot_work() {
         assert!(found.as_ref().is_some_and(is_it), "{found:?}, expected {reason}");
     };
     let of = |voters: &[u64], learners: &[u64]| {
-        let ids = |list: &[u64]| list.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
+        let ids = |list: &[u64]| list.iter().map(|id| numbered(*id)).collect::<Vec<_>>();
         Config { voters: ids(voters), learners: ids(learners), ..config_alone() }
     };
-    check(Config { id: NodeId(0), ..config_alone() }, "id is 0");
+    check(Config { id: ServerId(0), ..config_alone() }, "id is 0");
     check(Config { heartbeat_ticks: 0, ..config_alone() }, "heartbeat_ticks");
     check(Config { election_ticks: 2, ..config_alone() }, "election_ticks");
     check(Config { election_ticks: u32::MAX, ..config_alone() }, "election_ticks");
@@ -336,7 +336,7 @@ fn refuses_a_log_that_does_not_hold_together() {
     check(&|r| r.applied = Index(9), "applied");
     check(&|r| r.snapshot = Index(12), "applied");
     check(&|r| r.hard_state.term = Term(u64::MAX), "hard state");
-    check(&|r| r.hard_state.vote = Some(NodeId(0)), "node 0");
+    check(&|r| r.hard_state.vote = Some(ServerId(0)), "node 0");
     check(&|r| r.entries[1].kind = EntryKind::ConfChange, "membership change at index 12");
 }
 

@@ -4,12 +4,12 @@
 //! keeps working: entries come in order, and the driver's reports keep being accepted.
 
 use crate::net::{self, Disk, Server};
-use crate::setup::Random;
+use crate::setup::{Random, numbered};
 #[allow(dead_code)]
 use bytes::{BufMut, Bytes, BytesMut};
 use corral_consensus::{
-    AppendReply, ConfChange, Entry, EntryKind, Index, MemberChange, Membership, NodeId, PeerBody, PeerError,
-    PeerMessage, ReadContext, Role, Term, Transition, limits,
+    AppendReply, ConfChange, Entry, EntryKind, Index, MemberChange, Membership, PeerBody, PeerError, PeerMessage,
+    ReadContext, Role, ServerId, Term, Transition, limits,
 };
 
 const SEEDS: u64 = 500;
@@ -35,7 +35,7 @@ struct Known {
     term: u64,
     last: u64,
     commit: u64,
-    leader: Option<NodeId>,
+    leader: Option<ServerId>,
 }
 
 fn entries(random: &mut Random, prev: u64, term: u64) -> Vec<Entry> {
@@ -56,7 +56,7 @@ fn entries(random: &mut Random, prev: u64, term: u64) -> Vec<Entry> {
 
 fn change(random: &mut Random) -> ConfChange {
     let changes = (0..random.below(3)).map(|_| {
-        let id = NodeId(1 + random.below(5));
+        let id = numbered(1 + random.below(5));
         match random.below(3) {
             0 => MemberChange::AddVoter(id),
             1 => MemberChange::AddLearner(id),
@@ -67,7 +67,7 @@ fn change(random: &mut Random) -> ConfChange {
 }
 
 fn membership(random: &mut Random) -> Membership {
-    let mut list = |percent| (1..=5).filter(|_| random.chance(percent)).map(NodeId).collect::<Vec<_>>();
+    let mut list = |percent| (1..=5).filter(|_| random.chance(percent)).map(numbered).collect::<Vec<_>>();
     let (voters, mut learners, outgoing, next) = (list(60), list(30), list(20), list(10));
     if !outgoing.is_empty() || !voters.is_empty() {
         learners.retain(|id| !voters.contains(id) && !outgoing.contains(id));
@@ -128,11 +128,11 @@ fn lie(random: &mut Random, known: &Known) -> PeerMessage {
         _ => known.term,
     };
     let from = match random.below(20) {
-        0 => NodeId(random.below(8)),
-        1..12 => known.leader.unwrap_or(NodeId(2)),
-        _ => NodeId(2 + random.below(3)),
+        0 => numbered(random.below(8)),
+        1..12 => known.leader.unwrap_or(ServerId(2)),
+        _ => numbered(2 + random.below(3)),
     };
-    let to = NodeId(if random.chance(98) { 1 } else { 2 });
+    let to = ServerId(if random.chance(98) { 1 } else { 2 });
     let body = body(random, known, term);
     PeerMessage { from, to, term: Term(term), body }
 }
@@ -150,17 +150,17 @@ struct Tally {
 
 fn torment(seed: u64, voters: u64, tally: &mut Tally) {
     let mut random = net::random(seed);
-    let members: Vec<NodeId> = (1..=voters).map(NodeId).collect();
-    let mut disk = Disk::new(Membership::simple(&members, &[NodeId(4)]));
+    let members: Vec<ServerId> = (1..=voters).map(numbered).collect();
+    let mut disk = Disk::new(Membership::simple(&members, &[ServerId(4)]));
     let mut server = Server::start(0, &disk, seed);
     for now in 0..INPUTS {
         match random.below(10) {
             0 | 1 => server.node.tick(),
             2 => drop(server.node.propose(Bytes::from_static(b"own"))),
             3 if random.chance(20) => drop(server.node.propose_conf_change(change(&mut random))),
-            3 if random.chance(20) => drop(server.node.transfer_leader(NodeId(1 + random.below(5)))),
-            3 if random.chance(20) => server.node.report_snapshot(NodeId(random.below(5)), random.chance(50)),
-            3 if random.chance(20) => server.node.report_unreachable(NodeId(random.below(5))),
+            3 if random.chance(20) => drop(server.node.transfer_leader(numbered(1 + random.below(5)))),
+            3 if random.chance(20) => server.node.report_snapshot(numbered(random.below(5)), random.chance(50)),
+            3 if random.chance(20) => server.node.report_unreachable(numbered(random.below(5))),
             3 => server.node.read_index(now),
             4 if random.chance(10) => server.node.campaign(),
             4 if random.chance(10) => server.make_snapshot(&mut disk),
@@ -265,7 +265,7 @@ fn claims_do_not_make_room() {
 
 #[test]
 fn a_membership_is_read_back_or_refused() {
-    let ids = |list: &[u64]| list.iter().copied().map(NodeId).collect::<Vec<_>>();
+    let ids = |list: &[u64]| list.iter().copied().map(numbered).collect::<Vec<_>>();
     let joint = Membership {
         voters: ids(&[1, 2, 3]),
         learners: ids(&[9]),
@@ -296,7 +296,7 @@ fn whole_membership(bytes: &[u8]) -> Result<Membership, &'static str> {
 
 /// The only voter, leading, its first entry durable, with learner 4 not heard of yet.
 fn leader_with_learner() -> (Server, Disk) {
-    let mut disk = Disk::new(Membership::simple(&[NodeId(1)], &[NodeId(4)]));
+    let mut disk = Disk::new(Membership::simple(&[ServerId(1)], &[ServerId(4)]));
     let mut server = Server::start(0, &disk, 1);
     server.node.campaign();
     assert!(server.node.ready(&mut server.out));
@@ -305,20 +305,20 @@ fn leader_with_learner() -> (Server, Disk) {
     assert!(!server.node.ready(&mut server.out), "still nothing");
     server.persist_due(1, &mut disk);
     assert!(server.node.ready(&mut server.out));
-    assert!(server.out.messages.iter().all(|message| message.to == NodeId(4) && message.term == Term(1)));
+    assert!(server.out.messages.iter().all(|message| message.to == ServerId(4) && message.term == Term(1)));
     assert!(!server.out.messages.is_empty());
     (server, disk)
 }
 
 #[test]
 fn who_has_no_vote_forgets_a_silent_leader() {
-    let disk = Disk::new(Membership::simple(&[NodeId(1)], &[NodeId(4)]));
+    let disk = Disk::new(Membership::simple(&[ServerId(1)], &[ServerId(4)]));
     let mut server = Server::start(3, &disk, 1);
     let body = PeerBody::Heartbeat { commit: Index(0), context: None };
-    let heartbeat = PeerMessage { from: NodeId(1), to: NodeId(4), term: Term(1), body };
+    let heartbeat = PeerMessage { from: ServerId(1), to: ServerId(4), term: Term(1), body };
     for _ in 0..2 {
         assert_eq!(server.node.step(heartbeat.clone()), Ok(()));
-        assert_eq!((server.node.role(), server.node.leader()), (Role::Learner, Some(NodeId(1))));
+        assert_eq!((server.node.role(), server.node.leader()), (Role::Learner, Some(ServerId(1))));
         for _ in 0..100 {
             server.node.tick();
         }
@@ -341,7 +341,7 @@ fn says_nothing_before_its_term_is_durable() {
 fn one_turn_sends_a_probed_member_its_entries_once() {
     let (mut server, _) = leader_with_learner();
     let body = PeerBody::HeartbeatReply { commit: Index(0), context: None };
-    let reply = PeerMessage { from: NodeId(4), to: NodeId(1), term: Term(1), body };
+    let reply = PeerMessage { from: ServerId(4), to: ServerId(1), term: Term(1), body };
     for _ in 0..3 {
         for _ in 0..400 {
             assert_eq!(server.node.step(reply.clone()), Ok(()));
@@ -359,7 +359,7 @@ fn one_turn_sends_a_probed_member_its_entries_once() {
 fn names_what_is_wrong() {
     let check = |from: u64, term: u64, body: PeerBody, expect: PeerError| {
         let (mut server, _disk) = leader_with_learner();
-        let message = PeerMessage { from: NodeId(from), to: NodeId(1), term: Term(term), body };
+        let message = PeerMessage { from: numbered(from), to: ServerId(1), term: Term(term), body };
         assert_eq!(server.node.step(message), Err(expect));
         assert_eq!((server.node.role(), server.node.term()), (Role::Leader, Term(1)), "unchanged");
     };
@@ -373,14 +373,14 @@ fn names_what_is_wrong() {
         payload: Bytes::from_static(b"x"),
     };
     check(4, 1, accepted(2), PeerError::AckBeyondLog { index: Index(2), last: Index(1) });
-    check(5, 1, accepted(1), PeerError::Sender(NodeId(5)));
-    check(0, 1, accepted(1), PeerError::Sender(NodeId(0)));
-    check(1, 1, accepted(1), PeerError::Sender(NodeId(1)));
+    check(5, 1, accepted(1), PeerError::Sender(ServerId(5)));
+    check(0, 1, accepted(1), PeerError::Sender(ServerId(0)));
+    check(1, 1, accepted(1), PeerError::Sender(ServerId(1)));
     check(4, 0, accepted(1), PeerError::Term(Term(0)));
     check(4, limits::TERM_MAX + 1, accepted(1), PeerError::Term(Term(limits::TERM_MAX + 1)));
     check(4, 1, accepted(u64::MAX), PeerError::Index(Index(u64::MAX)));
-    let known = NodeId(1);
-    check(4, 1, heartbeat(1), PeerError::SecondLeader { claims: NodeId(4), known, term: Term(1) });
+    let known = ServerId(1);
+    check(4, 1, heartbeat(1), PeerError::SecondLeader { claims: ServerId(4), known, term: Term(1) });
     check(4, 2, heartbeat(2), PeerError::CommitBeyondLog { commit: Index(2), last: Index(1) });
     check(4, 2, append(vec![entry(1, 2)]), PeerError::Conflict(Index(1)));
     let after = PeerBody::Append { prev_index: Index(1), prev_term: Term(2), commit: Index(0), entries: Vec::new() };
@@ -388,12 +388,12 @@ fn names_what_is_wrong() {
     check(4, 2, append(vec![entry(2, 2)]), PeerError::Entries("gap"));
     check(4, 2, append(vec![entry(1, 3)]), PeerError::Entries("term out of order"));
     check(4, 2, append(vec![entry(1, 2), entry(2, 1)]), PeerError::Entries("term out of order"));
-    let stranger = Membership::simple(&[NodeId(4)], &[]);
+    let stranger = Membership::simple(&[ServerId(4)], &[]);
     let snapshot = PeerBody::Snapshot { index: Index(9), term: Term(2), membership: stranger };
     check(4, 2, snapshot, PeerError::Membership("the receiver is no member"));
     let snapshot = PeerBody::Snapshot { index: Index(9), term: Term(2), membership: Membership::default() };
     check(4, 2, snapshot, PeerError::Membership("no voter"));
-    let all = Membership::simple(&[1, 2, 3].map(NodeId), &[]);
+    let all = Membership::simple(&[1, 2, 3].map(numbered), &[]);
     let snapshot = PeerBody::Snapshot { index: Index(1), term: Term(2), membership: all };
     assert_eq!(after_committed(snapshot), Err(PeerError::Conflict(Index(1))));
     check(4, 1, PeerBody::TimeoutNow, PeerError::Stale("leadership handed over by another leader"));
@@ -403,12 +403,12 @@ fn names_what_is_wrong() {
 /// nothing more in its memory.
 fn after_committed(body: PeerBody) -> Result<(), PeerError> {
     let mut server = follower_with_two_entries();
-    server.node.step(PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(2), body })
+    server.node.step(PeerMessage { from: ServerId(2), to: ServerId(1), term: Term(2), body })
 }
 
 /// Server 1 of three with entries 1 and 2 of term 1, both committed.
 fn follower_with_two_entries() -> Server {
-    let mut disk = Disk::new(Membership::simple(&[NodeId(1), NodeId(2), NodeId(3)], &[]));
+    let mut disk = Disk::new(Membership::simple(&[ServerId(1), ServerId(2), ServerId(3)], &[]));
     let mut server = Server::start(0, &disk, 1);
     let entry = |index| Entry {
         term: Term(1),
@@ -418,7 +418,7 @@ fn follower_with_two_entries() -> Server {
     };
     let entries = vec![entry(1), entry(2)];
     let body = PeerBody::Append { prev_index: Index(0), prev_term: Term(0), commit: Index(2), entries };
-    server.node.step(PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(1), body }).expect("a good append");
+    server.node.step(PeerMessage { from: ServerId(2), to: ServerId(1), term: Term(1), body }).expect("a good append");
     assert!(server.node.ready(&mut server.out));
     server.take_append(0, &mut net::random(1), 1);
     server.persist_due(1, &mut disk);
@@ -437,7 +437,7 @@ fn a_term_moves_no_faster_than_elections_can_be_held() {
         commit_term: Term(0),
     };
     let told = |server: &mut Server, term: u64| {
-        let (from, to) = (NodeId(2), NodeId(1));
+        let (from, to) = (ServerId(2), ServerId(1));
         server.node.step(PeerMessage { from, to, term: Term(term), body: vote(term) })
     };
     let mut server = follower_with_two_entries();
@@ -469,8 +469,8 @@ fn a_term_moves_no_faster_than_elections_can_be_held() {
 fn a_leader_that_lacks_what_is_committed_is_noticed() {
     let mut server = follower_with_two_entries();
     let append = |prev_index: u64| PeerMessage {
-        from: NodeId(3),
-        to: NodeId(1),
+        from: ServerId(3),
+        to: ServerId(1),
         term: Term(2),
         body: PeerBody::Append { prev_index: Index(prev_index), prev_term: Term(1), commit: Index(1), entries: vec![] },
     };
@@ -491,7 +491,7 @@ fn a_slow_disk_here_is_no_sign_of_a_leader_that_lacks_anything() {
     let append = |prev_index: u64, prev_term: u64, entries: Vec<Entry>| {
         let body =
             PeerBody::Append { prev_index: Index(prev_index), prev_term: Term(prev_term), commit: Index(1), entries };
-        PeerMessage { from: NodeId(3), to: NodeId(1), term: Term(2), body }
+        PeerMessage { from: ServerId(3), to: ServerId(1), term: Term(2), body }
     };
     server.node.step(append(2, 1, vec![entry])).expect("a good append");
     assert!(server.node.ready(&mut server.out));

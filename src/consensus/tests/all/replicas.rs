@@ -8,12 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::group::ledger::{COST, Ledger, number};
 use crate::group::{self, Bug, Counts, Faults, Group, STEPS_PER_TICK, id_of};
-use crate::setup::config_alone;
+use crate::setup::{config_alone, numbered};
 use bytes::Bytes;
 use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{
     AppendReply, ConfChange, Config, Effects, Entry, EntryKind, HardState, Index, LogDisk, MemberChange, Membership,
-    Micros, NodeId, PeerBody, PeerMessage, RaftNode, Replica, Restored, Role, Term, Transition,
+    Micros, PeerBody, PeerMessage, RaftNode, Replica, Restored, Role, ServerId, Term, Transition,
 };
 
 const SEEDS: u64 = 150;
@@ -134,7 +134,7 @@ impl Member {
 /// Server 1 of three, with entries up to this one, of which none is known to be committed.
 fn replica_with_log(last: u64) -> Member {
     let config = Config {
-        id: NodeId(1),
+        id: ServerId(1),
         voters: Vec::new(),
         learners: Vec::new(),
         election_ticks: 10,
@@ -151,7 +151,7 @@ fn replica_with_log(last: u64) -> Member {
 }
 
 fn three() -> Membership {
-    Membership::simple(&[1, 2, 3].map(NodeId), &[])
+    Membership::simple(&[1, 2, 3].map(numbered), &[])
 }
 
 /// One turn. Its appends are durable at once.
@@ -163,7 +163,7 @@ fn turn(member: &mut Member) -> Effects {
 }
 
 fn hear(member: &mut Member, from: u64, term: u64, body: PeerBody) {
-    let message = PeerMessage { from: NodeId(from), to: NodeId(1), term: Term(term), body };
+    let message = PeerMessage { from: numbered(from), to: ServerId(1), term: Term(term), body };
     member.replica.step(&mut member.ledger, message).expect("it is in order");
 }
 
@@ -300,8 +300,8 @@ fn much_that_is_committed_at_once_is_applied_in_many_turns() {
 fn an_entry_that_the_log_does_not_take_is_refused_with_the_reason() {
     const BYTES_MAX: u32 = 1000;
     let config = Config {
-        id: NodeId(1),
-        voters: vec![NodeId(1), NodeId(2)],
+        id: ServerId(1),
+        voters: vec![ServerId(1), ServerId(2)],
         learners: Vec::new(),
         election_ticks: 10,
         heartbeat_ticks: 2,
@@ -317,7 +317,7 @@ fn an_entry_that_the_log_does_not_take_is_refused_with_the_reason() {
         let entry = Entry { term: Term(1), index: Index(1), kind: EntryKind::Normal, payload };
         let body =
             PeerBody::Append { prev_index: Index(0), prev_term: Term(0), commit: Index(0), entries: vec![entry] };
-        PeerMessage { from: NodeId(2), to: NodeId(1), term: Term(1), body }
+        PeerMessage { from: ServerId(2), to: ServerId(1), term: Term(1), body }
     };
     let refused = member.replica.step(&mut member.ledger, append(BYTES_MAX as usize + 8)).expect_err("too large");
     assert!(refused.breaks_connection() && refused.to_string().contains("log.segment_bytes"), "{refused}");
@@ -444,7 +444,8 @@ fn members_come_and_go() {
     let leader = group.leader().expect("it is led");
     group.strangers = true;
     let leave = (0..3).find(|at| *at != leader).map(id_of).expect("two others");
-    let joint = vec![MemberChange::AddVoter(NodeId(4)), MemberChange::AddVoter(NodeId(5)), MemberChange::Remove(leave)];
+    let joint =
+        vec![MemberChange::AddVoter(ServerId(4)), MemberChange::AddVoter(ServerId(5)), MemberChange::Remove(leave)];
     let replica = &mut group.servers[leader].as_mut().expect("running").replica;
     replica.propose_conf_change(change(joint, context)).expect("it fits");
     let done = |group: &Group| {

@@ -1,6 +1,6 @@
 //! Generators of random numbers and configurations of nodes that the tests share.
 
-use corral_consensus::{Config, NodeId};
+use corral_consensus::{Config, ServerId};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
@@ -31,7 +31,7 @@ impl Random {
 }
 
 /// The configuration of a node that takes its membership from its disk.
-pub(crate) fn config(id: NodeId, max_inflight_entries: u32, seed: u64) -> Config {
+pub(crate) fn config(id: ServerId, max_inflight_entries: u32, seed: u64) -> Config {
     Config {
         id,
         voters: Vec::new(),
@@ -47,5 +47,9 @@ pub(crate) fn config(id: NodeId, max_inflight_entries: u32, seed: u64) -> Config
 
 /// The configuration of a voter without other voters.
 pub(crate) fn config_alone() -> Config {
-    Config { voters: vec![NodeId(1)], ..config(NodeId(1), 100, 1) }
+    Config { voters: vec![ServerId(1)], ..config(ServerId(1), 100, 1) }
+}
+
+pub(crate) fn numbered(id: u64) -> ServerId {
+    ServerId(u8::try_from(id).expect("a small number"))
 }

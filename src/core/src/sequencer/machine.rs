@@ -3,7 +3,7 @@
 use super::{NotABatch, Sequencer};
 use crate::change::AppliedEntry;
 use alloc::vec::Vec;
-use corral_types::{Index, Machine, NodeId, Term};
+use corral_types::{Index, Machine, ServerId, Term};
 
 impl Machine for Sequencer {
     type Fault = NotABatch;
@@ -20,8 +20,8 @@ impl Machine for Sequencer {
         Some(payload)
     }
 
-    fn servers_waiting(&self) -> Vec<NodeId> {
-        self.turn.servers_waiting().iter().map(|server| NodeId(u64::from(*server))).collect()
+    fn servers_waiting(&self) -> Vec<ServerId> {
+        self.turn.servers_waiting().iter().map(|server| ServerId(*server)).collect()
     }
 
     fn prepare(&mut self, index: Index, term: Term, payload: &[u8]) -> Result<(), NotABatch> {

@@ -1,6 +1,6 @@
 //! The parts that only a server of an ensemble has: connections with the other servers, and the forwarding of commands.
 
-use corral_consensus::{LogDisk, NodeId, Replica, RoleChange};
+use corral_consensus::{LogDisk, Replica, RoleChange, ServerId};
 use corral_core::forwarding::Forwarding;
 use corral_core::sequencer::Sequencer;
 use corral_core::shard::ShardMessage;
@@ -8,7 +8,7 @@ use corral_core::shard::ShardMessage;
 use crate::effect::Outbox;
 use crate::event::{Now, PeerEvent};
 use crate::outgoing::{send_forwarding, undelivered};
-use crate::peers::{PeerContext, Peers, server};
+use crate::peers::{PeerContext, Peers};
 use crate::settings::EnsembleSettings;
 use crate::snapshot::Offered;
 
@@ -30,7 +30,7 @@ impl Ensemble {
     pub(super) fn begin_turn(&mut self, replica: &mut Replica, sequencer: &mut Sequencer) {
         self.peers.begin_turn(replica.raft(), sequencer);
         for uninitialised in self.forwarding.take_uninitialised() {
-            replica.report_uninitialised(NodeId(u64::from(uninitialised)));
+            replica.report_uninitialised(ServerId(uninitialised));
         }
     }
 
@@ -78,12 +78,12 @@ impl Ensemble {
 }
 
 /// Handles an event of another server.
-pub(super) fn handle(peers: &mut Peers, peer: NodeId, event: PeerEvent, context: &mut PeerContext<'_>) {
+pub(super) fn handle(peers: &mut Peers, peer: ServerId, event: PeerEvent, context: &mut PeerContext<'_>) {
     match event {
-        PeerEvent::Name { resolves } => context.forwarding.founder(context.now, server(peer), resolves),
+        PeerEvent::Name { resolves } => context.forwarding.founder(context.now, peer.0, resolves),
         PeerEvent::ConnectedTo { stream } => peers.connected_to(peer, stream, context),
         PeerEvent::DisconnectedFrom { stream, gone } => {
-            context.forwarding.peer_disconnected(server(peer), stream);
+            context.forwarding.peer_disconnected(peer.0, stream);
             // The announcement of a snapshot may be lost: it is announced again.
             undelivered(peer, true, context.replica);
             if gone {

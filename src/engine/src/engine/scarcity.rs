@@ -3,7 +3,7 @@
 //! A leader first transfers leadership to another server, which may have room. A successor without room transfers it on in the same
 //! way. A leader that has tried all others refuses writes that add data. It tries them again after a while.
 
-use corral_consensus::{Micros, NodeId, Replica};
+use corral_consensus::{Micros, Replica, ServerId};
 use corral_core::sequencer::Sequencer;
 use corral_core::shard::ShardMessage;
 
@@ -17,7 +17,7 @@ const TRY_AGAIN: Micros = Micros(60_000_000);
 pub(super) struct Scarcity {
     present: bool,
     /// Servers to which leadership was transferred, and when the first was.
-    tried: Vec<NodeId>,
+    tried: Vec<ServerId>,
     since: Micros,
     /// Whether writes were refused at the last tick.
     refused: bool,

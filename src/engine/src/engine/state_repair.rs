@@ -113,7 +113,7 @@ impl StateRepair {
     pub(super) fn compare_digests(&mut self, context: &mut Context<'_>) -> Option<CorruptState> {
         let now = context.now.millis();
         let voters = &context.replica.raft().membership().voters;
-        let voters: Vec<u8> = voters.iter().filter_map(|id| u8::try_from(id.0).ok()).collect();
+        let voters: Vec<u8> = voters.iter().map(|id| id.0).collect();
         let forwarding = context.forwarding.as_mut()?;
         let (found, differs) = (forwarding.divergence(&voters), forwarding.differs());
         let Some(Divergence { index, own, others, peer, outvoted, confirmed, with_own, with_other }) = found else {

@@ -1,7 +1,7 @@
 //! Events that no driver of the simulator reports.
 
 use bytes::Bytes;
-use corral_consensus::{Config, Entry, EntryKind, HardState, Membership, NodeId, Restored};
+use corral_consensus::{Config, Entry, EntryKind, HardState, Membership, Restored, ServerId};
 use corral_core::evaluate::{StateMachine, features};
 use corral_core::forwarding::{EnsembleConfig, Forwarding};
 use corral_core::ids::WallMillis;
@@ -37,9 +37,9 @@ fn engine() -> Engine {
     let mut machine = Sequencer::new(config, machine, 0, 0);
     let config = EnsembleConfig { shards: 1, hold_ms: 1000, lost_after_ms: 1000 };
     let forwarding = Some(Forwarding::new(config, &mut machine));
-    let voters = Membership::simple(&[1, 2, 3].map(NodeId), &[]);
+    let voters = Membership::simple(&[1, 2, 3].map(ServerId), &[]);
     let config = Config {
-        id: NodeId(1),
+        id: ServerId(1),
         voters: Vec::new(),
         learners: Vec::new(),
         election_ticks: 10,
@@ -68,7 +68,7 @@ fn engine() -> Engine {
     let settings = Settings { shards: 1, snapshots_retained: 2, newest, ensemble: Some(ensemble) };
     let mut engine = Engine::new(Member { replica: Replica::new(raft, Index(0)), machine, forwarding }, settings);
     engine.begin(NOW);
-    engine.handle(NOW, Event::Peer(NodeId(2), PeerEvent::Accepted { stream: 1, incarnation: 5 }));
+    engine.handle(NOW, Event::Peer(ServerId(2), PeerEvent::Accepted { stream: 1, incarnation: 5 }));
     turn(&mut engine);
     engine
 }
@@ -82,7 +82,7 @@ fn turn(engine: &mut Engine) -> Vec<Effect> {
 
 fn ask(offset: Option<u64>) -> Event {
     let payload = Ask { index: 9, offset }.encode();
-    Event::Peer(NodeId(2), PeerEvent::Frame { stream: 1, frame: Frame { kind: Kind::SnapshotAsk, payload } })
+    Event::Peer(ServerId(2), PeerEvent::Frame { stream: 1, frame: Frame { kind: Kind::SnapshotAsk, payload } })
 }
 
 fn failed(found: Option<CorruptState>) -> Event {
@@ -160,10 +160,10 @@ fn commands_are_judged_before_the_log_once_all_members_know_it() {
         turn(engine);
         engine.sequencer().admits()
     };
-    let accepted = |peer, stream| Event::Peer(NodeId(peer), PeerEvent::Accepted { stream, incarnation: 5 });
+    let accepted = |peer, stream| Event::Peer(ServerId(peer), PeerEvent::Accepted { stream, incarnation: 5 });
     let knows = |peer, stream, features| {
         let payload = Knows { features }.encode();
-        Event::Peer(NodeId(peer), PeerEvent::Frame { stream, frame: Frame { kind: Kind::SnapshotAsk, payload } })
+        Event::Peer(ServerId(peer), PeerEvent::Frame { stream, frame: Frame { kind: Kind::SnapshotAsk, payload } })
     };
     assert!(!admits(&mut engine), "server 2 is connected, and has reported nothing");
     engine.handle(NOW, knows(2, 1, features::KNOWN));
@@ -178,16 +178,16 @@ fn commands_are_judged_before_the_log_once_all_members_know_it() {
     assert!(!admits(&mut engine), "server 3 has started again, perhaps as another build");
     engine.handle(NOW, knows(3, 4, features::KNOWN));
     assert!(admits(&mut engine));
-    engine.handle(NOW, Event::Peer(NodeId(2), PeerEvent::Lost { stream: 1, gone: false }));
+    engine.handle(NOW, Event::Peer(ServerId(2), PeerEvent::Lost { stream: 1, gone: false }));
     assert!(!admits(&mut engine));
 }
 
 #[test]
 fn a_new_connection_is_told_first_which_features_are_known() {
     let mut engine = engine();
-    engine.handle(NOW, Event::Peer(NodeId(3), PeerEvent::ConnectedTo { stream: 9 }));
+    engine.handle(NOW, Event::Peer(ServerId(3), PeerEvent::ConnectedTo { stream: 9 }));
     let told = |effect: &Effect| match effect {
-        Effect::Peers(ToPeers::Send { peer: NodeId(3), kind: Kind::SnapshotAsk, payload, .. }) => {
+        Effect::Peers(ToPeers::Send { peer: ServerId(3), kind: Kind::SnapshotAsk, payload, .. }) => {
             Knows::of(&Ask::decode(payload).ok()?)
         }
         _ => None,

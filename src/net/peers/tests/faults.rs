@@ -66,17 +66,17 @@ fn a_peer_that_reads_nothing_costs_a_bounded_queue() {
     // Messages that may be lost left the connection alone; a message that may not be lost ends it. The kernel may have
     // taken a little more meanwhile.
     let report = || Bytes::from(vec![0; 64 << 10]);
-    let sent = (0..1000).map(|_| server.connections.send_on(NodeId(2), stream, Kind::SessionReport, report()));
+    let sent = (0..1000).map(|_| server.connections.send_on(ServerId(2), stream, Kind::SessionReport, report()));
     assert_eq!(sent.into_iter().find(|sent| sent.is_err()), Some(Err(NotSent::Broken)));
-    assert_eq!(server.connections.send_on(NodeId(2), stream, Kind::SessionReport, Bytes::new()), Err(NotSent::Down));
+    assert_eq!(server.connections.send_on(ServerId(2), stream, Kind::SessionReport, Bytes::new()), Err(NotSent::Down));
     assert_eq!(server.down(Direction::Out), Reason::QueueFull);
     until("the queue is empty", || server.connections.stats()[0].queued_bytes == 0);
     drop(socket);
     let _again = fake.welcome();
     let (next, _) = server.up(Direction::Out);
     assert!(next > stream);
-    assert_eq!(server.connections.send_on(NodeId(2), stream, Kind::SessionReport, Bytes::new()), Err(NotSent::Down));
-    assert_eq!(server.connections.send_on(NodeId(2), next, Kind::SessionReport, Bytes::new()), Ok(()));
+    assert_eq!(server.connections.send_on(ServerId(2), stream, Kind::SessionReport, Bytes::new()), Err(NotSent::Down));
+    assert_eq!(server.connections.send_on(ServerId(2), next, Kind::SessionReport, Bytes::new()), Ok(()));
 }
 
 #[test]
@@ -180,13 +180,13 @@ fn whoever_is_not_meant_is_refused_and_both_logs_say_why() {
 }
 
 /// A server of this generation, and how often it was told that there is a later one.
-fn of_generation(id: u64, own: Generation, listener: TcpListener, peers: Vec<PeerAddress>) -> (Server, Arc<AtomicU64>) {
+fn of_generation(id: u8, own: Generation, listener: TcpListener, peers: Vec<PeerAddress>) -> (Server, Arc<AtomicU64>) {
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
     let generations = Generations::new(own, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     });
-    let server = Server::start(id, id * 11, listener, peers, |settings| {
+    let server = Server::start(id, u64::from(id) * 11, listener, peers, |settings| {
         settings.generations = Arc::new(generations);
         // A server without a proof is not believed.
         settings.secrets = Some(Arc::new(corral_peer::Secrets::of_text(&[b'x'; 32]).expect("it is long enough")));
@@ -280,7 +280,7 @@ fn a_name_is_resolved_at_every_dial() {
             }
         }
     };
-    let peer = PeerAddress { id: NodeId(2), host: "two.example".to_owned(), port: 1234 };
+    let peer = PeerAddress { id: ServerId(2), host: "two.example".to_owned(), port: 1234 };
     let server = Server::start(1, 11, listener(), vec![peer], |settings| settings.resolve = Arc::new(resolve));
     assert!(matches!(server.next(), ConnectionEvent::Name { resolves: false, .. }));
     ports.lock().expect("no thread panics with it").push(port(&first));
@@ -362,7 +362,7 @@ fn nothing_leaves_the_host_unencrypted_unless_that_is_wanted() {
     let quiet = |settings: &mut Settings| settings.plaintext = false;
     // Under any host name.
     let resolve = |_: &str, port: u16| Ok(vec![SocketAddr::from(([192, 0, 2, 7], port))]);
-    let elsewhere = vec![PeerAddress { id: NodeId(2), host: "two.localhost".to_owned(), port: 1234 }];
+    let elsewhere = vec![PeerAddress { id: ServerId(2), host: "two.localhost".to_owned(), port: 1234 }];
     let server = Server::start(1, 11, listener(), elsewhere, |settings| {
         quiet(settings);
         settings.resolve = Arc::new(resolve);

@@ -52,9 +52,9 @@ fn whose_words_are_not_understood_is_sent_away_for_a_while() {
     let mut socket = connected(server.port);
     socket.write_all(&handshake).expect("it listens");
     let (stream, _) = server.up(Direction::In);
-    server.connections.shut(NodeId(2), stream + 1);
-    server.connections.shut(NodeId(3), stream);
-    server.connections.shut(NodeId(2), stream);
+    server.connections.shut(ServerId(2), stream + 1);
+    server.connections.shut(ServerId(3), stream);
+    server.connections.shut(ServerId(2), stream);
     assert_eq!(server.down(Direction::In), Reason::NotUnderstood);
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).expect("the end");

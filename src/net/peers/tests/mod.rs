@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_peer::handshake::{ANSWER_BYTES, HANDSHAKE_BYTES};
 use corral_peer::{Admission, Answer, ClusterName, Generation, Handshake};
 use socket2::Socket;
@@ -49,8 +49,8 @@ impl ClosedPort {
     }
 }
 
-fn address(id: u64, port: u16) -> PeerAddress {
-    PeerAddress { id: NodeId(id), host: "127.0.0.1".to_owned(), port }
+fn address(id: u8, port: u16) -> PeerAddress {
+    PeerAddress { id: ServerId(id), host: "127.0.0.1".to_owned(), port }
 }
 
 fn port(listener: &TcpListener) -> u16 {
@@ -71,7 +71,7 @@ struct Server {
 impl Server {
     /// A server with the peers it may have, changed before it starts.
     fn start(
-        id: u64,
+        id: u8,
         incarnation: u64,
         listener: TcpListener,
         peers: Vec<PeerAddress>,
@@ -79,7 +79,7 @@ impl Server {
     ) -> Server {
         collect_log();
         let port = port(&listener);
-        let mut settings = Settings::new(NodeId(id), incarnation, cluster(), listener, peers, None);
+        let mut settings = Settings::new(ServerId(id), incarnation, cluster(), listener, peers, None);
         change(&mut settings);
         let (sender, events) = flume::unbounded();
         let connections =
@@ -125,8 +125,8 @@ impl Server {
         found
     }
 
-    fn send(&self, peer: u64, kind: Kind, payload: &[u8]) -> Result<(), NotSent> {
-        let sent = self.connections.send(NodeId(peer), kind, Bytes::copy_from_slice(payload));
+    fn send(&self, peer: u8, kind: Kind, payload: &[u8]) -> Result<(), NotSent> {
+        let sent = self.connections.send(ServerId(peer), kind, Bytes::copy_from_slice(payload));
         self.connections.flush();
         sent
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use corral_consensus::{HardState, Membership, NodeId};
+use corral_consensus::{HardState, Membership, ServerId};
 
 use super::Checkers;
 use crate::violation::{Checked, require};
@@ -36,7 +36,8 @@ impl Checkers {
         if self.elections.emptied.get(&server).is_some_and(|upto| term <= upto) {
             return Ok(());
         }
-        let right = state.term.0 > *term || state.term.0 == *term && state.vote == Some(NodeId(*whom as u64 + 1));
+        let right = state.term.0 > *term
+            || state.term.0 == *term && state.vote == Some(ServerId(crate::server::server_id(*whom)));
         require(right, "elections", || {
             format!("server {} voted for {} in term {term} and remembers {state:?}", server + 1, whom + 1)
         })

@@ -27,7 +27,7 @@ struct Voters {
 
 impl Voters {
     fn of(known: &Membership) -> Voters {
-        let ids = |nodes: &[corral_consensus::NodeId]| nodes.iter().map(|node| node.0).collect();
+        let ids = |nodes: &[corral_consensus::ServerId]| nodes.iter().map(|node| node.wide()).collect();
         Voters { now: ids(&known.voters), outgoing: ids(&known.voters_outgoing) }
     }
 
@@ -41,8 +41,8 @@ impl Voters {
         }
         for one in &change.changes {
             match one {
-                MemberChange::AddVoter(id) => drop(self.now.insert(id.0)),
-                MemberChange::AddLearner(id) | MemberChange::Remove(id) => drop(self.now.remove(&id.0)),
+                MemberChange::AddVoter(id) => drop(self.now.insert(id.wide())),
+                MemberChange::AddLearner(id) | MemberChange::Remove(id) => drop(self.now.remove(&id.wide())),
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Looks at the engine from outside, and changes nothing in it.
 
-use corral_consensus::{AppendReply, Membership, NodeId, PeerBody, PeerMessage, Role};
+use corral_consensus::{AppendReply, Membership, PeerBody, PeerMessage, Role, ServerId};
 use corral_core::report::Obstacle;
 use corral_engine::{Event, PeerEvent};
 use corral_peer::{Frame, Kind};
@@ -109,7 +109,7 @@ impl World {
     /// A Raft message is about to be sent. False if [`Bug::SkipMajority`] keeps it back.
     pub(super) fn judge_message(&mut self, payload: &bytes::Bytes) -> Result<bool, Violation> {
         let message = PeerMessage::decode(payload).expect("as it was encoded");
-        let place = |id: NodeId| usize::try_from(id.0 - 1).expect("few servers");
+        let place = |id: ServerId| usize::try_from(id.0 - 1).expect("few servers");
         match &message.body {
             PeerBody::Vote { pre: false, .. } => self.check.voted(message.term.0, self.at, self.at)?,
             PeerBody::VoteReply { pre: false, granted: true, .. } => {

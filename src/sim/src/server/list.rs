@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use corral_consensus::{Membership, NodeId};
+use corral_consensus::{Membership, ServerId};
 use corral_engine::PeerAddress;
 
 use super::recovery::founders;
@@ -66,8 +66,7 @@ impl World {
 
     /// The servers in the file of a starting server, as its configuration has them.
     pub(super) fn configured(&self) -> Vec<PeerAddress> {
-        let address =
-            |(id, port): (&u8, &u16)| PeerAddress { id: NodeId(u64::from(*id)), host: format!("h{id}"), port: *port };
+        let address = |(id, port): (&u8, &u16)| PeerAddress { id: ServerId(*id), host: format!("h{id}"), port: *port };
         self.nodes[self.at].file.iter().map(address).collect()
     }
 
@@ -116,7 +115,7 @@ impl World {
         let mut known = BTreeMap::new();
         let mut moved = BTreeSet::new();
         for PeerAddress { id, port, .. } in servers {
-            let id = u8::try_from(id.0).expect("few servers");
+            let id = id.0;
             let mut ports = server.known.get(&id).cloned().unwrap_or_default();
             if ports.insert(*port) && ports.len() > 1 {
                 moved.insert(id);
@@ -188,11 +187,11 @@ impl World {
     }
 }
 
-pub(super) fn node_ids<'i>(ids: impl IntoIterator<Item = &'i u8>) -> Vec<NodeId> {
-    ids.into_iter().map(|id| NodeId(u64::from(*id))).collect()
+pub(super) fn node_ids<'i>(ids: impl IntoIterator<Item = &'i u8>) -> Vec<ServerId> {
+    ids.into_iter().map(|id| ServerId(*id)).collect()
 }
 
 /// Whether that server is one of the members; every server is, if `members` is `None`.
 pub(crate) fn is_member(members: Option<&Membership>, at: usize) -> bool {
-    members.is_none_or(|members| members.contains(NodeId(at as u64 + 1)))
+    members.is_none_or(|members| members.contains(ServerId(server_id(at))))
 }

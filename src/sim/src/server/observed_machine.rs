@@ -1,6 +1,6 @@
 //! The machine that Raft replicates. It keeps the facts that the checkers want to see, and has the planted bugs.
 
-use corral_consensus::{Index, Machine, NodeId, Term};
+use corral_consensus::{Index, Machine, ServerId, Term};
 use corral_core::change::SessionChange;
 use corral_core::command::{Batch, Command, CommandKind};
 use corral_core::evaluate::features;
@@ -125,7 +125,7 @@ impl Machine for ObservedMachine {
         self.sequencer.next_batch()
     }
 
-    fn servers_waiting(&self) -> Vec<NodeId> {
+    fn servers_waiting(&self) -> Vec<ServerId> {
         self.sequencer.servers_waiting()
     }
 

@@ -6,12 +6,12 @@
 //! disturbed is noted: signs of life that reach such a server may not reach the leader.
 
 use bytes::Bytes;
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_core::peer::PeerMessage;
 use corral_engine::{Event, PeerEvent};
 use corral_peer::{Frame, Kind};
 
-use super::Inner;
+use super::{Inner, server_id};
 use crate::options::Bug;
 use crate::violation::Checked;
 use crate::world::{self, Channel, Stage, World};
@@ -228,7 +228,13 @@ impl World {
 
     /// Sends on this connection, or on the connection that is up. Without one, the engine receives a report of that,
     /// unless it does so anyway.
-    pub(super) fn send_to_peer(&mut self, peer: NodeId, stream: Option<u64>, frame: Frame, announced: bool) -> Checked {
+    pub(super) fn send_to_peer(
+        &mut self,
+        peer: ServerId,
+        stream: Option<u64>,
+        frame: Frame,
+        announced: bool,
+    ) -> Checked {
         let Frame { kind, mut payload } = frame;
         if kind == Kind::Raft && !self.judge_message(&payload)? {
             return Ok(());
@@ -288,8 +294,8 @@ impl World {
     }
 }
 
-fn node_id(at: usize) -> NodeId {
-    NodeId(at as u64 + 1)
+fn node_id(at: usize) -> ServerId {
+    ServerId(server_id(at))
 }
 
 /// [`Bug::ForwardTwice`]: what was lost, behind what is sent.

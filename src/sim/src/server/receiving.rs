@@ -1,11 +1,11 @@
 //! The thread that writes another server's snapshot, piece by piece, and how a server's disk is emptied.
 
-use corral_consensus::NodeId;
+use corral_consensus::ServerId;
 use corral_engine::{Event, Incoming, LoadedSnapshot, Receive};
 use corral_storage::{Disk as _, SimDisk, SnapshotReceiver, snapshot_name};
 
 use super::recovery::{load, text};
-use super::{Inner, Server, is_member};
+use super::{Inner, Server, is_member, server_id};
 use crate::options::Bug;
 use crate::violation::Checked;
 use crate::world::{Channel, World};
@@ -66,7 +66,7 @@ impl World {
             self.note(format_args!("server {}: members are {members:?}", self.at + 1));
         }
         let Some(emptied) = self.emptied.filter(|_| newest && leads) else { return };
-        let own = NodeId(emptied as u64 + 1);
+        let own = ServerId(server_id(emptied));
         let observes = wanted.learners.contains(&own) && members.learners.contains(&own);
         let belongs = members.voters.contains(&own) || observes;
         let server = self.nodes[emptied].server.as_ref();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, NodeId};
+use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, ServerId};
 use corral_core::cost::COMMAND_MAX;
 use corral_core::evaluate::features;
 use corral_core::forwarding::{EnsembleConfig, Founders};
@@ -121,7 +121,7 @@ impl World {
         let list = node.remembered.as_ref().map(|stored| &stored.servers);
         let extra = newest(&node.disk).ok().flatten().and_then(|loaded| extra::decode(loaded.snapshot.extra()).ok());
         let members = extra.map(|(ensemble, _)| ensemble.members);
-        on_damage(NodeId(u64::from(server_id(self.at))), &self.configured_members(), list, members.as_ref())
+        on_damage(ServerId(server_id(self.at)), &self.configured_members(), list, members.as_ref())
     }
 
     /// The members by configuration, with this server.
@@ -150,7 +150,7 @@ impl World {
     }
 
     fn raft_config(&self, incarnation: u64, payload_bytes_max: usize) -> RaftConfig {
-        let id = NodeId(u64::from(server_id(self.at)));
+        let id = ServerId(server_id(self.at));
         let in_ensemble = self.options.ensemble.is_some();
         RaftConfig {
             id,
@@ -203,7 +203,7 @@ impl World {
 }
 
 pub(super) fn founders(ensemble: &EnsembleOptions) -> Membership {
-    let ids: Vec<NodeId> = (1..=ensemble.servers as u64).map(NodeId).collect();
+    let ids: Vec<ServerId> = (0..ensemble.servers).map(|at| ServerId(server_id(at))).collect();
     Membership::simple(&ids, &[])
 }
 

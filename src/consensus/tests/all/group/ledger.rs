@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use corral_consensus::limits::APPLIED_WORK_MAX;
-use corral_consensus::{Index, Machine, NodeId, Term};
+use corral_consensus::{Index, Machine, ServerId, Term};
 
 /// Identity of an applied entry: its term, and a number that is 0 for an entry without payload.
 pub(crate) type Line = (Term, u64);
@@ -66,8 +66,8 @@ impl Machine for Ledger {
     }
 
     /// Every third number is somebody's at server 2.
-    fn servers_waiting(&self) -> Vec<NodeId> {
-        self.proposed.back().filter(|number| *number % 3 == 0).map(|_| NodeId(2)).into_iter().collect()
+    fn servers_waiting(&self) -> Vec<ServerId> {
+        self.proposed.back().filter(|number| *number % 3 == 0).map(|_| ServerId(2)).into_iter().collect()
     }
 
     fn prepare(&mut self, _index: Index, _term: Term, _payload: &[u8]) -> Result<(), String> {

@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{BufMut, Bytes, BytesMut};
 use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{
-    AppendReply, ConfChange, Effects, MemberChange, Membership, Micros, NodeId, PeerBody, PeerMessage, Role, Term,
+    AppendReply, ConfChange, Effects, MemberChange, Membership, Micros, PeerBody, PeerMessage, Role, ServerId, Term,
     Transition,
 };
 pub(crate) use ledger::Line;
 use ledger::{CONTEXT, COST, Ledger};
 use server::{Disk, Server, Snapshot};
 
-use crate::setup::Random;
+use crate::setup::{Random, numbered};
 
 /// Entries that a server reads from its log at once.
 const READ_MAX: usize = 3;
@@ -114,9 +114,9 @@ pub(crate) struct Group {
     links: BTreeMap<(usize, usize), Link>,
     /// The entries applied by any server, from index 1 on.
     pub(crate) committed: Vec<Line>,
-    leaders: BTreeMap<Term, NodeId>,
+    leaders: BTreeMap<Term, ServerId>,
     /// The candidate that each server voted for.
-    votes: BTreeMap<(usize, Term), NodeId>,
+    votes: BTreeMap<(usize, Term), ServerId>,
     /// Members come and go: messages of strangers are no wonder.
     pub(crate) strangers: bool,
     reads: BTreeMap<u64, usize>,
@@ -129,7 +129,7 @@ pub(crate) struct Group {
 impl Group {
     pub(crate) fn new(seed: u64, voters: usize, learners: usize, faults: Faults) -> Group {
         let total = voters + learners;
-        let ids: Vec<NodeId> = (0..total).map(id_of).collect();
+        let ids: Vec<ServerId> = (0..total).map(id_of).collect();
         let membership = Membership::simple(&ids[..voters], &ids[voters..]);
         let mut group = Group {
             random: random(seed),
@@ -397,7 +397,8 @@ impl Group {
     fn check_said(&mut self, at: usize, message: &PeerMessage) {
         let disk = &self.disks[at];
         let hard = disk.hard;
-        let voted_for = |whom: NodeId| hard.term > message.term || hard.term == message.term && hard.vote == Some(whom);
+        let voted_for =
+            |whom: ServerId| hard.term > message.term || hard.term == message.term && hard.vote == Some(whom);
         match &message.body {
             PeerBody::VoteReply { pre: false, granted: true, .. } => {
                 assert!(voted_for(message.to), "server {at} gives a vote that is not durable: {message:?}");
@@ -548,10 +549,10 @@ impl Group {
     }
 }
 
-pub(crate) fn id_of(at: usize) -> NodeId {
-    NodeId(at as u64 + 1)
+pub(crate) fn id_of(at: usize) -> ServerId {
+    numbered(at as u64 + 1)
 }
 
-pub(crate) fn at_of(id: NodeId) -> usize {
-    usize::try_from(id.0 - 1).expect("small")
+pub(crate) fn at_of(id: ServerId) -> usize {
+    usize::from(id.0 - 1)
 }

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{
-    ConfChange, Entry, MemberChange, Membership, NodeId, PeerBody, PeerMessage, Role, Term, Transition,
+    ConfChange, Entry, MemberChange, Membership, PeerBody, PeerMessage, Role, ServerId, Term, Transition,
 };
 pub(crate) use server::{Disk, Server};
 
-use crate::setup::Random;
+use crate::setup::{Random, numbered};
 
 /// Steps between two ticks of a server.
 const STEPS_PER_TICK: u64 = 5;
@@ -79,14 +79,14 @@ pub(crate) struct Net {
     flying: BTreeMap<(u64, u64), PeerMessage>,
     sent: u64,
     /// Snapshots lost on the way, to be reported to their senders.
-    undelivered: Vec<(usize, NodeId)>,
+    undelivered: Vec<(usize, ServerId)>,
     /// No clients and no operators.
     quiet: bool,
     /// Server to partition number.
     side: Vec<u64>,
     /// The entries committed by any server, from index 1 on.
     pub(crate) committed: Vec<Mark>,
-    leaders: BTreeMap<Term, NodeId>,
+    leaders: BTreeMap<Term, ServerId>,
     reads: BTreeMap<u64, usize>,
     pub(crate) reads_answered: usize,
     pub(crate) installs: usize,
@@ -101,7 +101,7 @@ pub(crate) struct Net {
 impl Net {
     pub(crate) fn new(seed: u64, voters: u64, learners: u64, faults: Faults) -> Net {
         let total = usize::try_from(voters + learners).expect("small");
-        let ids = |range: std::ops::RangeInclusive<u64>| range.map(NodeId).collect::<Vec<_>>();
+        let ids = |range: std::ops::RangeInclusive<u64>| range.map(numbered).collect::<Vec<_>>();
         let membership = Membership::simple(&ids(1..=voters), &ids(voters + 1..=voters + learners));
         let mut net = Net {
             random: random(seed),
@@ -323,7 +323,7 @@ impl Net {
             server.node.read_index(self.next_read);
         }
         if self.random.below(500) == 0 {
-            let to = NodeId(1 + self.random.below(self.side.len() as u64));
+            let to = numbered(1 + self.random.below(self.side.len() as u64));
             self.transfers += usize::from(server.node.transfer_leader(to).is_ok());
         }
         if self.faults.conf_changes && self.random.chance(2) {
@@ -337,7 +337,7 @@ impl Net {
         let count = 1 + self.random.below(3);
         let mut changes = Vec::new();
         for _ in 0..count {
-            let id = NodeId(1 + self.random.below(self.side.len() as u64));
+            let id = numbered(1 + self.random.below(self.side.len() as u64));
             changes.push(match self.random.below(4) {
                 0 => MemberChange::Remove(id),
                 1 => MemberChange::AddLearner(id),
@@ -400,7 +400,7 @@ impl Net {
         self.committed.push(mark(entry));
         if self.conf_applied == 0 && !self.faults.conf_changes {
             let voters = &self.disks[0].membership.voters;
-            let has = |id: &&NodeId| self.disks[at_of(**id)].holds(entry.index, entry.term);
+            let has = |id: &&ServerId| self.disks[at_of(**id)].holds(entry.index, entry.term);
             let count = voters.iter().filter(has).count();
             assert!(count * 2 > voters.len(), "entry {} is on {count} disks", entry.index);
         }
@@ -414,10 +414,10 @@ pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     parts.expect("CORRAL_SEEDS is first..end")
 }
 
-pub(crate) fn id_of(at: usize) -> NodeId {
-    NodeId(at as u64 + 1)
+pub(crate) fn id_of(at: usize) -> ServerId {
+    numbered(at as u64 + 1)
 }
 
-pub(crate) fn at_of(id: NodeId) -> usize {
-    usize::try_from(id.0 - 1).expect("small")
+pub(crate) fn at_of(id: ServerId) -> usize {
+    usize::from(id.0 - 1)
 }
