@@ -123,7 +123,7 @@ fn record<'a>(stored: &Stored<'a>) -> Record<'a> {
             Record::HardState(StoredState { term: state.term.0, vote, commit: state.commit.0 })
         }
         Stored::Entry(entry) => {
-            // The first zxid of an entry's batch; 0 for one that holds none.
+            // The first zxid of an entry's batch; 0 if there is none.
             let (kind, first_zxid) = match entry.kind {
                 EntryKind::Normal => (RecordKind::Normal, Batch::zxid_of(&entry.payload)),
                 EntryKind::ConfChange => (RecordKind::Membership, 0),

@@ -177,7 +177,7 @@ impl World {
             return true;
         }
         let raft = server.engine.raft();
-        let leader = raft.leader().map(|leader| usize::try_from(leader.0 - 1).expect("few servers"));
+        let leader = raft.leader().map(|leader| usize::from(leader.0 - 1));
         leader.is_some_and(|leader| leader == at || self.is_listed(at) && self.is_linked_with(leader))
     }
 

@@ -239,7 +239,7 @@ impl World {
         if kind == Kind::Raft && !self.judge_message(&payload)? {
             return Ok(());
         }
-        let (from, to) = (self.at, usize::try_from(peer.0 - 1).expect("few servers"));
+        let (from, to) = (self.at, usize::from(peer.0 - 1));
         let resends = self.options.bug == Some(Bug::ForwardTwice);
         let wire = self.wire(from, to);
         if !wire.up || stream.is_some_and(|stream| stream != wire.number) {
