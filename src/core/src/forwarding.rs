@@ -82,15 +82,15 @@ pub struct Forwarding {
     /// The stream to the present leader while `stream` is of an earlier leadership and may still come back. Only reports of
     /// session activity go on it until then.
     next: Option<Stream>,
-    /// Came from shards that had not heard yet that they must hold back. They were not sent; what the shards may have
-    /// in flight bounds them.
+    /// Commands that shards sent before they received [`Flow::Pause`], and that are not forwarded yet. The bound of the
+    /// commands that a shard has in flight bounds them.
     late: VecDeque<Proposals>,
     flow: ShardFlow,
     intakes: Intakes,
     activity: Activity,
-    /// As long as this server has promised nothing that it remembers.
+    /// While this server is uninitialised.
     bootstrap: Option<Bootstrap>,
-    /// Others that said so.
+    /// Other servers that reported themselves uninitialised, while this server is initialised.
     uninitialised_peers: Vec<u8>,
     /// This server cannot take what the leader gives: nothing that its clients write would come back.
     stalled: bool,
@@ -244,9 +244,9 @@ impl Forwarding {
         self.activity.forget_leader();
     }
 
-    // ----- beginnings -----
+    // ----- bootstrap -----
 
-    /// This server has promised nothing that it remembers. `founders` would bootstrap a new ensemble with it.
+    /// This server is uninitialised: it has stored no promise. `founders` would bootstrap a new ensemble with it.
     /// `bootstrapped`: it has done so itself.
     pub fn begin_uninitialised(&mut self, founders: Founders, bootstrapped: bool) {
         self.bootstrap = Some(Bootstrap::new(founders, bootstrapped, self.start.1));
@@ -268,7 +268,7 @@ impl Forwarding {
         self.bootstrap.as_ref().map_or_else(Vec::new, Bootstrap::absent)
     }
 
-    /// This server remembers that the ensemble has begun.
+    /// This server has stored that the ensemble is bootstrapped.
     pub fn bootstrapped(&mut self) {
         if let Some(bootstrap) = &mut self.bootstrap {
             bootstrap.bootstrapped = true;
@@ -282,20 +282,20 @@ impl Forwarding {
         !mem::replace(&mut bootstrap.begun, true)
     }
 
-    /// This server remembers more than that the ensemble has begun: it does not say any more that it has promised
-    /// nothing. Called before the messages of the turn are taken in which its Raft first voted or took an entry.
+    /// This server has stored a promise: it does not report itself uninitialised any more. Called before the messages of
+    /// the turn are taken in which its Raft first voted or took an entry.
     pub fn initialised(&mut self) {
         if self.bootstrap.take().is_some() {
             self.links.take_back(|message| matches!(message, PeerMessage::Uninitialised(_)));
         }
     }
 
-    /// Founders that this uninitialised server waits for. Empty also if it is none, or waits for a leader alone.
+    /// Founders that this uninitialised server waits for. Empty also if it is initialised, or waits for a leader alone.
     pub fn awaited(&self) -> Vec<Awaited> {
         self.bootstrap.as_ref().filter(|bootstrap| !bootstrap.bootstrapped).map_or_else(Vec::new, Bootstrap::awaited)
     }
 
-    /// Servers that said to this one, which is none, that they are uninitialised: the leader's Raft has to know.
+    /// Takes the peers that reported themselves uninitialised to this initialised server. The leader's Raft needs them.
     pub fn take_uninitialised(&mut self) -> Vec<u8> {
         mem::take(&mut self.uninitialised_peers)
     }
@@ -563,7 +563,7 @@ impl Forwarding {
         true
     }
 
-    /// Whether all that others sent before they heard of the pause is here, or it takes too long.
+    /// Whether all messages that others sent before they received the pause are received, or it takes too long.
     pub fn is_silent(&self, now: Millis) -> bool {
         self.silence.is_complete(now, self.links.peers())
     }

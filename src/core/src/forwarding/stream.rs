@@ -39,11 +39,11 @@ pub(super) struct Stream {
     to: To,
     /// Number of the next message.
     sequence: u64,
-    /// Commands go. Otherwise it has lapsed.
+    /// Commands are sent. Otherwise it has lapsed.
     flows: bool,
-    /// A command went.
+    /// A command was sent.
     used: bool,
-    /// Commands that went and have not come back.
+    /// Commands that were sent and have not come back.
     outstanding: u64,
     /// Membership changes among them that have begun.
     underway: u64,
@@ -76,7 +76,7 @@ impl Stream {
         self.flows = false;
     }
 
-    /// Whether a command went.
+    /// Whether a command was sent.
     pub(super) const fn is_used(&self) -> bool {
         self.used
     }
@@ -100,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// So many commands go.
+    /// This number of commands is sent.
     pub(super) const fn send(&mut self, commands: usize) {
         self.used = true;
         self.outstanding += commands as u64;
