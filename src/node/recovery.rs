@@ -13,7 +13,7 @@ use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::shared::Text;
 use corral_engine::recovery::{self, DataKind, Member, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedSnapshot, Now, Offered, OnDamage, Purpose, extra, on_damage};
+use corral_engine::{LoadedSnapshot, Now, Offered, OnDamage, Purpose, on_damage};
 use corral_peer::Generation;
 use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, LogError, Progress, Recovered as Found, SteppedOver};
 use corral_storage::{Access, MmapDisk, SyncRecipe};
@@ -110,9 +110,7 @@ fn as_healed(sentence: &str) -> String {
 fn decide(config: &Config, disk: &MmapDisk) -> OnDamage {
     let own = ServerId(config.server.server_id);
     let list = remembered::read(disk).map(|list| list.servers);
-    let extra = snapshots::readable_extra(disk).and_then(|extra| extra::decode(&extra).ok());
-    let members = extra.map(|(ensemble, _)| ensemble.members);
-    on_damage(own, &membership::wanted(config), list.as_ref(), members.as_ref())
+    on_damage(own, &membership::wanted(config), list.as_ref(), snapshots::readable_extra(disk).as_deref())
 }
 
 /// As [`recover`]; damage is not healed.

@@ -24,12 +24,8 @@ pub(crate) fn id_of(raw: u64) -> ServerId {
     ServerId(u8::try_from(raw).expect("the library has the ids that it was given"))
 }
 
-pub(crate) fn server_id(raw: u64) -> Option<ServerId> {
-    (raw != 0).then_some(id_of(raw))
-}
-
 pub(crate) fn hard_state_out(from: &eraftpb::HardState) -> HardState {
-    HardState { term: Term(from.term), vote: server_id(from.vote), commit: Index(from.commit) }
+    HardState { term: Term(from.term), vote: ServerId::from_wide(from.vote), commit: Index(from.commit) }
 }
 
 pub(crate) fn hard_state_in(from: &HardState) -> eraftpb::HardState {

@@ -6,6 +6,8 @@
 use corral_consensus::{Membership, ServerId};
 use corral_core::servers::{Role, Servers};
 
+use crate::extra;
+
 /// The use for which data are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -61,19 +63,15 @@ pub enum OnDamage {
 }
 
 /// Decides about damaged data. `configured` are the members by configuration, with this server. `list` is the newest list of
-/// servers that was stored, and `members` are those of the newest readable snapshot. If neither can be read, others may have
-/// the lost data.
+/// servers that was stored. `extra` is the part for an ensemble of the newest readable snapshot, see [`extra`]. If neither
+/// can be read, others may have the lost data.
 #[must_use]
-pub fn on_damage(
-    own: ServerId,
-    configured: &Membership,
-    list: Option<&Servers>,
-    members: Option<&Membership>,
-) -> OnDamage {
+pub fn on_damage(own: ServerId, configured: &Membership, list: Option<&Servers>, extra: Option<&[u8]>) -> OnDamage {
     if configured.voters.iter().all(|id| *id == own) {
         return OnDamage::Refuse;
     }
     let by_list = list.is_some_and(|list| votes_alone(list, own));
+    let members = extra.and_then(|extra| extra::decode(extra).ok()).map(|(ensemble, _)| ensemble.members);
     let by_snapshot = members.is_some_and(|all| all.voters_outgoing.is_empty() && all.voters == [own]);
     if by_list || by_snapshot { OnDamage::ReadAsOnlyVoter } else { OnDamage::PutAside }
 }
@@ -87,8 +85,13 @@ fn votes_alone(list: &Servers, own: ServerId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corral_peer::Generation;
 
     const OWN: ServerId = ServerId(1);
+
+    fn kept(members: Membership) -> Vec<u8> {
+        extra::encode(&members.into(), Generation::FIRST)
+    }
 
     fn members(voters: &[u8]) -> Membership {
         Membership::simple(&voters.iter().map(|id| ServerId(*id)).collect::<Vec<_>>(), &[])
@@ -98,7 +101,7 @@ mod tests {
     fn data_that_no_other_server_has_are_not_put_aside() {
         let decide = |configured: &[u8], list: Option<&str>, snapshot: Option<&[u8]>| {
             let list = list.map(|text| Servers::parse(text).expect("the list is good").0);
-            on_damage(OWN, &members(configured), list.as_ref(), snapshot.map(members).as_ref())
+            on_damage(OWN, &members(configured), list.as_ref(), snapshot.map(|ids| kept(members(ids))).as_deref())
         };
         let alone = "server.1=a:1:2\nserver.2=b:1:2:observer\nserver.3=c:1:2:observer\nversion=5";
         let two = "server.1=a:1:2\nserver.2=b:1:2\nversion=5";
@@ -109,6 +112,6 @@ mod tests {
         assert_eq!(decide(&[1, 2, 3], None, Some(&[1])), OnDamage::ReadAsOnlyVoter, "after a rescue");
         assert_eq!(decide(&[1, 2, 3], Some("server.2=b:1:2\nversion=5"), None), OnDamage::PutAside);
         let leaving = Membership { voters_outgoing: vec![OWN, ServerId(2)], ..members(&[1]) };
-        assert_eq!(on_damage(OWN, &members(&[1, 2]), None, Some(&leaving)), OnDamage::PutAside);
+        assert_eq!(on_damage(OWN, &members(&[1, 2]), None, Some(&kept(leaving))), OnDamage::PutAside);
     }
 }

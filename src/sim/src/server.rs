@@ -241,7 +241,7 @@ impl World {
             own: server_id(self.at),
             configured: self.configured(),
             client_addr: std::net::SocketAddr::from(([127, 0, 0, 1], 3)),
-            wanted: Membership::simple(&list::node_ids(node.file.keys()), &[]),
+            wanted: Membership::simple(&list::server_ids(node.file.keys()), &[]),
             stored: node.remembered.clone(),
             read_only: false,
             election: Micros(ELECTION),

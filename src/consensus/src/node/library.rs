@@ -128,7 +128,7 @@ impl Library {
     }
 
     pub(super) fn leader(&self) -> Option<ServerId> {
-        convert::server_id(self.raw.raft.leader_id)
+        ServerId::from_wide(self.raw.raft.leader_id)
     }
 
     /// The membership in force here, that is as of the applied index.

@@ -6,10 +6,11 @@
 use raft::StateRole;
 
 use crate::config::Config;
-use crate::convert::{self, id_of};
+use crate::convert::id_of;
 use crate::error::ProposeError;
 use crate::limits;
 use crate::log::MemLog;
+use crate::types::ServerId;
 
 /// Limits of the proposals in flight.
 pub(super) struct ProposalLimits {
@@ -52,7 +53,7 @@ impl ProposalLimits {
     /// Whether this node may propose an entry of so many payload bytes now.
     pub(super) fn check_room(&self, raft: &raft::Raft<MemLog>, payload_bytes: u64) -> Result<(), ProposeError> {
         if raft.state != StateRole::Leader {
-            return Err(ProposeError::NotLeader { leader: convert::server_id(raft.leader_id) });
+            return Err(ProposeError::NotLeader { leader: ServerId::from_wide(raft.leader_id) });
         }
         if let Some(to) = raft.lead_transferee {
             return Err(ProposeError::Transferring { to: id_of(to) });

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::group::ledger::{COST, Ledger, number};
-use crate::group::{self, Bug, Counts, Faults, Group, STEPS_PER_TICK, id_of};
-use crate::setup::{config_alone, numbered};
+use crate::group::{self, Bug, Counts, Faults, Group, STEPS_PER_TICK};
+use crate::setup::{config_alone, id_of, numbered};
 use bytes::Bytes;
 use corral_consensus::limits::APPLIED_WORK_MAX;
 use corral_consensus::{

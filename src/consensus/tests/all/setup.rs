@@ -53,3 +53,12 @@ pub(crate) fn config_alone() -> Config {
 pub(crate) fn numbered(id: u64) -> ServerId {
     ServerId(u8::try_from(id).expect("a small number"))
 }
+
+/// The server at this place in a list of servers, and back.
+pub(crate) fn id_of(at: usize) -> ServerId {
+    numbered(at as u64 + 1)
+}
+
+pub(crate) fn at_of(id: ServerId) -> usize {
+    usize::from(id.0 - 1)
+}

@@ -147,7 +147,7 @@ impl World {
         let Some(list) = &self.check.model.list else { return Some(founders(&ensemble)) };
         let of =
             |observer: bool| list.seats.iter().filter(move |(_, seat)| seat.observer == observer).map(|(id, _)| id);
-        Some(Membership::simple(&node_ids(of(false)), &node_ids(of(true))))
+        Some(Membership::simple(&server_ids(of(false)), &server_ids(of(true))))
     }
 
     /// Whether that server belongs to the ensemble by the newest list.
@@ -187,7 +187,7 @@ impl World {
     }
 }
 
-pub(super) fn node_ids<'i>(ids: impl IntoIterator<Item = &'i u8>) -> Vec<ServerId> {
+pub(super) fn server_ids<'i>(ids: impl IntoIterator<Item = &'i u8>) -> Vec<ServerId> {
     ids.into_iter().map(|id| ServerId(*id)).collect()
 }
 

@@ -122,7 +122,7 @@ impl World {
 
     /// A link's thread tells the consensus actor of `at` something of `about`.
     fn tell(&mut self, at: usize, about: usize, event: PeerEvent) {
-        let event = Event::Peer(node_id(about), event);
+        let event = Event::Peer(ServerId(server_id(about)), event);
         let before = std::mem::replace(&mut self.at, at);
         self.mail(Channel::LinksToConsensus(about), Inner::ToConsensus(event));
         self.at = before;
@@ -292,10 +292,6 @@ impl World {
             self.tell(to, from, PeerEvent::Frame { stream, frame });
         }
     }
-}
-
-fn node_id(at: usize) -> ServerId {
-    ServerId(server_id(at))
 }
 
 /// [`Bug::ForwardTwice`]: what was lost, behind what is sent.

@@ -11,14 +11,14 @@ use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
 use corral_core::snapshot::{AlignedBytes, Snapshot, SnapshotLayout};
 use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
-use corral_engine::{LoadedSnapshot, Offered, OnDamage, Purpose, extra, on_damage};
+use corral_engine::{LoadedSnapshot, Offered, OnDamage, Purpose, on_damage};
 use corral_peer::Generation;
 use corral_storage::log::{Log, LogConfig, Recovered as Found};
 use corral_storage::{Disk as _, SimDisk, SnapshotFile, SnapshotHead, list_snapshots};
 use rkyv::util::AlignedVec;
 
 use super::consensus::TICK;
-use super::list::node_ids;
+use super::list::server_ids;
 use super::observed_machine::ObservedMachine;
 use super::server_id;
 use super::spoiled::OnDisk;
@@ -119,16 +119,16 @@ impl World {
     pub(super) fn decide_on_damage(&self) -> OnDamage {
         let node = &self.nodes[self.at];
         let list = node.remembered.as_ref().map(|stored| &stored.servers);
-        let extra = newest(&node.disk).ok().flatten().and_then(|loaded| extra::decode(loaded.snapshot.extra()).ok());
-        let members = extra.map(|(ensemble, _)| ensemble.members);
-        on_damage(ServerId(server_id(self.at)), &self.configured_members(), list, members.as_ref())
+        let loaded = newest(&node.disk).ok().flatten();
+        let extra = loaded.as_ref().map(|loaded| loaded.snapshot.extra());
+        on_damage(ServerId(server_id(self.at)), &self.configured_members(), list, extra)
     }
 
     /// The members by configuration, with this server.
     fn configured_members(&self) -> Membership {
         let own = [server_id(self.at)];
         let file = &self.nodes[self.at].file;
-        Membership::simple(&if file.is_empty() { node_ids(&own) } else { node_ids(file.keys()) }, &[])
+        Membership::simple(&if file.is_empty() { server_ids(&own) } else { server_ids(file.keys()) }, &[])
     }
 
     /// The kind of this server's data by its disk, or by a bug.
@@ -154,7 +154,7 @@ impl World {
         let in_ensemble = self.options.ensemble.is_some();
         RaftConfig {
             id,
-            voters: if in_ensemble { node_ids(self.nodes[self.at].file.keys()) } else { vec![id] },
+            voters: if in_ensemble { server_ids(self.nodes[self.at].file.keys()) } else { vec![id] },
             learners: Vec::new(),
             election_ticks: ELECTION_TICKS,
             heartbeat_ticks: if in_ensemble { HEARTBEAT_TICKS } else { 1 },

@@ -19,7 +19,7 @@ pub(crate) use ledger::Line;
 use ledger::{CONTEXT, COST, Ledger};
 use server::{Disk, Server, Snapshot};
 
-use crate::setup::{Random, numbered};
+use crate::setup::{Random, at_of, id_of};
 
 /// Entries that a server reads from its log at once.
 const READ_MAX: usize = 3;
@@ -547,12 +547,4 @@ impl Group {
             assert!(count * 2 > voters.len(), "entry {index} is applied, but on {count} disks only");
         }
     }
-}
-
-pub(crate) fn id_of(at: usize) -> ServerId {
-    numbered(at as u64 + 1)
-}
-
-pub(crate) fn at_of(id: ServerId) -> usize {
-    usize::from(id.0 - 1)
 }

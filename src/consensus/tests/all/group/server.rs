@@ -6,8 +6,9 @@ use corral_consensus::{
     Append, Config, Effects, Entry, HardState, Index, Install, Membership, Micros, RaftNode, Replica, Restored, Term,
 };
 
+use super::Bug;
 use super::ledger::{Ledger, Line};
-use super::{Bug, id_of};
+use crate::setup::id_of;
 use crate::setup::{Random, config};
 
 /// A whole state at an index; it travels beside the message that announces it.

@@ -13,7 +13,7 @@ use corral_consensus::{
 };
 pub(crate) use server::{Disk, Server};
 
-use crate::setup::{Random, numbered};
+use crate::setup::{Random, at_of, id_of, numbered};
 
 /// Steps between two ticks of a server.
 const STEPS_PER_TICK: u64 = 5;
@@ -412,12 +412,4 @@ pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     let Ok(asked) = std::env::var("CORRAL_SEEDS") else { return 0..usual };
     let parts = asked.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
     parts.expect("CORRAL_SEEDS is first..end")
-}
-
-pub(crate) fn id_of(at: usize) -> ServerId {
-    numbered(at as u64 + 1)
-}
-
-pub(crate) fn at_of(id: ServerId) -> usize {
-    usize::from(id.0 - 1)
 }

@@ -6,7 +6,7 @@ use corral_consensus::{
     Append, Entry, EntryKind, HardState, Index, InstallSnapshot, Membership, Outputs, RaftNode, Restored, Term,
 };
 
-use super::id_of;
+use crate::setup::id_of;
 use crate::setup::{Random, config};
 
 /// The state that survives a crash.
