@@ -10,7 +10,7 @@ use corral_core::ids::{ConnId, Micros, ShardId};
 use corral_core::report::{Gathered, Piece, SessionMark, SessionPiece};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Question, Requests, ShardMessage};
-use corral_core::snapshot::Snapshot;
+use corral_core::tree::snapshot::Snapshot;
 pub(crate) use corral_engine::Event;
 use corral_engine::{Garbage, Receive};
 use corral_wire::fourletter::FourLetter;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use corral_core::audit::Record;
 use corral_core::ids::{ConnId, Micros, ShardId};
+use corral_core::shard::audit::Record;
 use corral_core::shard::{
     Answer, Effects, NewClient, Question, SessionActivity, Shard, ShardEvent, ShardMessage, SlowRequest, SlowRequests,
 };

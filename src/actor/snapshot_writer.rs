@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corral_core::sequencer::FrozenState;
-use corral_core::snapshot::{Snapshot, SnapshotFault, SnapshotMerger, section_bits_for};
+use corral_core::tree::snapshot::{Snapshot, SnapshotFault, SnapshotMerger, section_bits_for};
 use corral_engine::{CorruptState, Event, Finding, WrittenSnapshot};
 use corral_storage::snapshot::Pace;
 use corral_storage::{
@@ -328,17 +328,18 @@ fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: SnapshotPosition
 
 #[cfg(test)]
 mod tests {
+    use corral_core::tree::acl::{Acl, AclSpec};
     use std::fs::File;
     use std::os::unix::fs::FileExt as _;
 
-    use corral_core::change::Change;
-    use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, WriteOp};
-    use corral_core::evaluate::StateMachine;
+    use corral_core::apply::StateMachine;
+    use corral_core::apply::session::{Ephemerals, Session, SessionTable};
+    use corral_core::command::{Batch, Command, CommandKind, CreateOp, WriteOp};
     use corral_core::ids::{SessionId, WallMillis};
-    use corral_core::session::{Ephemerals, Session, SessionTable};
     use corral_core::shared::Data;
-    use corral_core::view::View;
-    use corral_core::znode::{Acl, NodeStat, Znode};
+    use corral_core::tree::change::Change;
+    use corral_core::tree::view::View;
+    use corral_core::tree::znode::{NodeStat, Znode};
     use corral_storage::{SyncRecipe, list_snapshots};
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use corral_core::audit::{AuditResult, Record};
 use corral_core::ids::{SessionId, WallMillis};
+use corral_core::shard::audit::{AuditResult, Record};
 use time::UtcDateTime;
 
 use crate::config::value::AuditFormat;
@@ -100,9 +100,9 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use corral_core::acl::identity;
-    use corral_core::audit::Operation;
+    use corral_core::shard::audit::Operation;
     use corral_core::shared::Text;
+    use corral_core::tree::acl::identity;
     use corral_wire::consts::CreateMode;
 
     fn line(format: AuditFormat, record: &Record) -> String {

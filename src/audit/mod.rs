@@ -11,9 +11,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{io, mem, thread};
 
-use corral_core::audit::{AuditResult, Operation, Record};
 use corral_core::ids::{SessionId, WallMillis};
 use corral_core::report::AuditFacts;
+use corral_core::shard::audit::{AuditResult, Operation, Record};
 
 use crate::audit::line::Lines;
 use crate::config::Config;
@@ -304,7 +304,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corral_core::acl::identity;
+    use corral_core::tree::acl::identity;
 
     #[test]
     fn a_full_queue_holds_clients_and_drops_the_ends_of_sessions() {

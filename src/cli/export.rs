@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::Args;
 use corral_core::shared::Text;
-use corral_core::znode::Owner;
+use corral_core::tree::znode::Owner;
 use corral_zookeeper::export;
 use indicatif::{HumanCount, ProgressBar, ProgressFinish};
 

@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-use corral_core::acl;
-use corral_core::view::View;
+use corral_core::tree::acl;
+use corral_core::tree::view::View;
 use corral_storage::MmapDisk;
 
 use crate::config::value::{ClientAuth, OnClientAddr, Secret};
@@ -136,7 +136,7 @@ fn root(data_dir: &Path, risks: &mut Vec<String>) {
     let Ok(disk) = MmapDisk::open_read_only(data_dir) else { return };
     let Ok(Found { newest: Some(newest), .. }) = snapshots::newest(&disk, 1, &AtomicU64::new(0)) else { return };
     let view = View::new(newest.snapshot);
-    if view.get("/").is_some_and(|root| acl::allows(&root, CHANGES, &[])) {
+    if view.get("/").is_some_and(|root| root.allows(CHANGES, &[])) {
         risks.push(
             "the tree: every client may make znodes below the root, or change it (by the newest snapshot); set an ACL on /".to_owned(),
         );

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use clap::Args;
-use corral_core::digest::{DIGEST_VERSION, read_stored};
+use corral_core::tree::digest::{DIGEST_VERSION, read_stored};
 use corral_storage::{MmapDisk, SnapshotError, SnapshotFile, list_snapshots};
 use serde_json::json;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use corral_core::path;
-use corral_core::view::{NodeRef, View};
+use corral_core::tree::view::{NodeRef, View};
 use corral_engine::LoadedSnapshot;
 use corral_storage::{MmapDisk, SyncRecipe};
 use serde_json::{Map, Value, json};

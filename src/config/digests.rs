@@ -2,7 +2,7 @@
 //!
 //! Pure.
 
-use corral_core::acl::{self, DigestHash};
+use corral_core::tree::acl::{self, DigestHash};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use sha3::{Sha3_256, Sha3_512};
 

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use corral_core::sasl::Users;
+use corral_core::shard::sasl::Users;
 
 use crate::config::file::{FILE_BYTES_MAX, read_private, read_regular, text_of};
 use crate::config::jaas;

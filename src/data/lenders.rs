@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use corral_core::snapshot::{Lender, SnapshotFault};
+use corral_core::tree::snapshot::{Lender, SnapshotFault};
 
 #[derive(Default)]
 pub(crate) struct Lenders(Mutex<Vec<Lender>>);

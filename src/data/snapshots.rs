@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corral_core::snapshot::{
+use corral_core::tree::snapshot::{
     CheckedMeta, CheckedSection, SectionChecksums, Snapshot, SnapshotBytes, SnapshotFault, SnapshotLayout,
 };
 use corral_engine::{LoadedSnapshot, SnapshotContent};

@@ -5,7 +5,7 @@
 
 use corral_consensus::{Membership, ServerId};
 use corral_core::forwarding::Founders;
-use corral_core::snapshot::Snapshot;
+use corral_core::tree::snapshot::Snapshot;
 use corral_engine::extra;
 use corral_engine::recovery::{DataKind, DataMismatch};
 use corral_peer::Generation;

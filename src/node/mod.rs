@@ -25,9 +25,9 @@ use std::thread;
 use std::time::Duration;
 
 use corral_core::ids::ShardId;
-use corral_core::sasl::Users;
+use corral_core::shard::sasl::Users;
 use corral_core::shard::{Shard, ShardConfig, ShardMessage};
-use corral_core::view::View;
+use corral_core::tree::view::View;
 use corral_engine::{CorruptState, Engine, Event, Finding, Moved, StoredServers, ToLog};
 use corral_storage::MmapDisk;
 use socket2::Socket;

@@ -2,14 +2,15 @@
 //!
 //! A thread of its own, before any actor starts. Says how far it is while that takes long.
 
+use corral_core::command::features;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use corral_consensus::limits::ENTRY_BYTES_MAX;
 use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, ServerId};
+use corral_core::apply::StateMachine;
 use corral_core::cost::COMMAND_MAX;
-use corral_core::evaluate::{StateMachine, features};
-use corral_core::reaper::ReapPolicy;
+use corral_core::sequencer::reaper::ReapPolicy;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig, SnapshotPolicy};
 use corral_core::shared::Text;
 use corral_engine::recovery::{self, DataKind, Member, Plan, Recovered, RecoveryFault};

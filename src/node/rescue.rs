@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use corral_consensus::Membership;
-use corral_core::evaluate::StateMachine;
+use corral_core::apply::StateMachine;
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
 use corral_engine::recovery::Walk;

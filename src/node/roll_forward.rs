@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use corral_backup::entries::{self, Entry, Place};
 use corral_backup::envelope::Head;
+use corral_core::apply::StateMachine;
 use corral_core::command::Batch;
-use corral_core::evaluate::StateMachine;
 use corral_core::ids::Millis;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig};
 use corral_engine::LoadedSnapshot;

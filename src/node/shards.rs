@@ -1,10 +1,10 @@
 //! The settings of the shards, from the configuration.
 
-use corral_core::acl::AnySaslUser;
 use corral_core::limits::ShardLimits;
 use corral_core::rate::Rate;
 use corral_core::shard::ShardConfig;
 use corral_core::shared::Text;
+use corral_core::tree::acl::AnySaslUser;
 use corral_wire::fourletter::FourLetter;
 
 use crate::config::Config;

@@ -32,7 +32,7 @@ def test_reconfig_is_refused_and_the_connection_lives(context):
 def test_acls_of_optional_schemes(context):
     client = context.client()
     root = context.root(client)
-    # All forms of the ids are in src/core/src/acl/ids.rs.
+    # All forms of the ids are in src/core/src/tree/acl/ids.rs.
     for at, (scheme, ident) in enumerate((("sasl", "bob/host@REALM"), ("x509", "CN=bob,O=corral"))):
         entries = [(31, scheme, ident)]
         path = client.create(f"{root}/{at}", acl=(*entries, (1, "world", "anyone")))
@@ -50,7 +50,7 @@ def test_optional_schemes_give_no_identity_by_a_packet(context):
 
 
 def test_usage_of_a_quota_follows_the_tree(context):
-    """What is refused is in the recordings and in src/core/src/evaluate/usage.rs."""
+    """What is refused is in the recordings and in src/core/src/apply/usage.rs."""
     client = context.client()
     root = context.root(client)
     client.create(f"{root}/b", b"12345")

@@ -1,7 +1,7 @@
 """Writes wrong data into a snapshot file so that its checksums still match: what a bug of the writer, or memory that flips bits,
 would leave behind. Only digests of the tree can find that.
 
-It knows the container (src/storage/src/snapshot.rs) and where the digest stands (src/core/src/digest.rs).
+It knows the container (src/storage/src/snapshot.rs) and where the digest stands (src/core/src/tree/digest.rs).
 """
 
 import struct

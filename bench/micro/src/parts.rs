@@ -1,13 +1,14 @@
 //! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches, the log without its sync.
 
-use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, WriteOp};
-use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};
-use corral_core::session::{Ephemerals, Session, SessionTable};
+use corral_core::apply::StateMachine;
+use corral_core::apply::session::{Ephemerals, Session, SessionTable};
+use corral_core::command::{Batch, Command, CommandKind, CreateOp, WriteOp};
+use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis};
+use corral_core::shard::watch::{Kind, Mode, WatchLimits, WatchTable};
 use corral_core::shared::{Data, Text};
-use corral_core::snapshot::merge_in_memory;
-use corral_core::view::View;
-use corral_core::watch::{Kind, Mode, WatchLimits, WatchTable};
+use corral_core::tree::acl::{AclSpec, Identity};
+use corral_core::tree::snapshot::merge_in_memory;
+use corral_core::tree::view::View;
 use corral_storage::{Entry, EntryKind, Log, LogConfig, Record, SimDisk};
 use std::hint::black_box;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
 use std::net::SocketAddr;
 
-use corral_core::conn::Close;
 use corral_core::ids::ConnId;
+use corral_core::shard::conn::Close;
 
 use super::ShardActor;
 use crate::messages::{Asker, ToControl};

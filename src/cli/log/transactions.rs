@@ -5,10 +5,9 @@
 
 use std::fmt;
 
-use corral_core::acl::redact;
-use corral_core::command::{AclSpec, Batch, BatchError, CommandKind, CreateOp, WriteOp};
+use corral_core::command::{Batch, BatchError, CommandKind, CreateOp, WriteOp};
 use corral_core::shared::{Data, Text};
-use corral_core::znode::AclEntry;
+use corral_core::tree::acl::{AclEntry, AclSpec, redact};
 use corral_wire::OpCode;
 use corral_wire::consts::{CreateMode, VERSION_ANY};
 use serde_json::{Map, Value, json};
@@ -236,8 +235,9 @@ fn entries_text(entries: &[AclEntry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corral_core::command::{Command, Identity};
+    use corral_core::command::Command;
     use corral_core::ids::{SessionId, WallMillis};
+    use corral_core::tree::acl::Identity;
     use std::sync::Arc;
 
     fn command(kind: CommandKind) -> Command {

@@ -8,7 +8,7 @@ use std::pin::Pin;
 
 use corral_client::{Acl, Client, Error, ErrorCode, Stat};
 use corral_core::path;
-use corral_core::znode::Owner;
+use corral_core::tree::znode::Owner;
 
 use crate::cli::shell::paths::refused;
 use crate::exit::Fault;

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corral_client::{Acl, Stat};
 use corral_core::path;
-use corral_core::znode::Owner;
+use corral_core::tree::znode::Owner;
 use serde::{Deserialize, Serialize};
 
 /// Version of the files.

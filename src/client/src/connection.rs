@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use corral_core::sasl;
+use corral_core::shard::sasl;
 use corral_wire::frame::{append_frame, next_frame};
 use corral_wire::records::{
     ConnectRequest, ConnectResponse, GetSaslRequest, ReplyHeader, RequestHeader, SetSaslResponse,

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use corral_core::acl::{DigestHash, digest_id};
+use corral_core::tree::acl::{DigestHash, digest_id};
 use sha2::{Digest as _, Sha256};
 
 use crate::config::file::read_private;
@@ -98,7 +98,7 @@ fn tokens(path: &Path) -> Result<Vec<String>, String> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use corral_core::acl::sha1;
+    use corral_core::tree::acl::sha1;
 
     use super::*;
 

@@ -3,14 +3,15 @@
 //! --example lookup [znodes]`.
 #![allow(clippy::print_stdout, reason = "it prints its figures")]
 
-use corral_core::change::Change;
-use corral_core::delta::Delta;
 use corral_core::shared::{Data, Text};
-use corral_core::snapshot::{
+use corral_core::tree::acl::Acl;
+use corral_core::tree::change::Change;
+use corral_core::tree::delta::Delta;
+use corral_core::tree::snapshot::{
     AlignedBytes, SECTION_ALIGN, Snapshot, SnapshotBytes, SnapshotLayout, SnapshotMerger, section_bits_for,
 };
-use corral_core::view::View;
-use corral_core::znode::{Acl, NodeStat, Znode};
+use corral_core::tree::view::View;
+use corral_core::tree::znode::{NodeStat, Znode};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use rkyv::util::AlignedVec;

@@ -4,60 +4,23 @@
 //! of the log, comes to the same result.
 
 mod encoding;
+pub mod features;
+pub(crate) mod request;
 mod waiting;
 
 pub use encoding::BatchError;
 pub(crate) use encoding::is_too_heavy;
 pub(crate) use waiting::{Renumbered, Waiting, identities_weight};
 
-use crate::evaluate::Counted;
-use crate::ids::{ConnId, SessionId, ShardId, WallMillis};
+use crate::ids::{Origin, SessionId, WallMillis};
 use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
-use crate::znode::AclEntry;
+use crate::tree::acl::{AclSpec, Identity};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::slice;
 use corral_wire::error::ErrorCode;
-use rkyv::{Archive, Deserialize, Serialize};
-
-/// The connection that asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Archive, Serialize, Deserialize)]
-pub struct Origin {
-    /// Server id, 1..=255.
-    pub server: u8,
-    /// Shard that owns the connection.
-    pub shard: ShardId,
-    /// The connection on that shard.
-    pub conn: ConnId,
-    /// Start of the process that issued `conn`, so that a replayed command never answers a later connection.
-    pub incarnation: u64,
-}
-
-/// A proven identity of a connection, such as (`ip`, `10.0.0.7`) or (`digest`, `user:hash`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
-    /// Authentication scheme: `ip`, `digest`, `sasl`, `x509` or `super`.
-    pub scheme: Text,
-    /// Id within the scheme, in the form of an ACL's id.
-    pub id: Text,
-}
-
-/// An ACL as a client sent it, before it is checked and expanded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AclSpec {
-    /// Exactly one entry, `world:anyone` with all permissions.
-    Open,
-    /// Null or empty: refused by evaluation, in its place among the checks.
-    Missing,
-    /// The entries as sent, with `auth` entries that evaluation expands.
-    List(Vec<AclEntry>),
-    /// Holds a null scheme: refused by evaluation.
-    Malformed,
-    /// The entries before one with a null id, at which the check of the list breaks off.
-    BrokenOff(Vec<AclEntry>),
-}
 
 /// Which create operation asked: it decides the kind of node and the shape of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +148,19 @@ impl WriteOp {
 /// Fields of a Stat.
 pub const STAT_FIELDS: usize = 11;
 
+/// The usage of a subtree when its usage znode was created, to which later changes were added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The usage znode.
+    pub path: Text,
+    /// Of the usage znode, which must be the same still.
+    pub mzxid: u64,
+    /// Znodes of the subtree, its root included.
+    pub znodes: i64,
+    /// Bytes of the data of these znodes. Paths do not count.
+    pub bytes: i64,
+}
+
 /// The kind of a command, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandKind {
@@ -235,7 +211,7 @@ pub enum CommandKind {
     /// A multi with records that cannot be decoded. It takes its zxid all the same, as in ZooKeeper.
     Undecodable,
     /// The leader refused a client's command before it was logged, with this code. It takes its zxid all the same. Only in a batch
-    /// with `evaluate::features::ADMITTED`.
+    /// with `command::features::ADMITTED`.
     Refused(ErrorCode),
 }
 
@@ -346,7 +322,7 @@ pub struct Batch {
     pub time: WallMillis,
     /// Zxid of the first command that takes one; the others follow by one each.
     pub first_zxid: u64,
-    /// Bits of `evaluate::features` in force when the batch was proposed.
+    /// Bits of `command::features` in force when the batch was proposed.
     pub features: u32,
     /// Lists of identities that the commands refer to by index.
     pub identities: Vec<Arc<Vec<Identity>>>,

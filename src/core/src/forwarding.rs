@@ -17,6 +17,7 @@ mod clock;
 mod digests;
 mod intakes;
 mod links;
+pub mod peer;
 mod shard_flow;
 mod silence;
 mod stream;
@@ -25,11 +26,13 @@ pub use bootstrap::{Awaited, Founders};
 pub use digests::{DIGEST_POINT_ENTRIES, DIGEST_REPORT_MS, Divergence};
 pub use links::{PeerSend, Sender};
 
-use crate::change::{AppliedEntry, AppliedTxn};
+use crate::apply::outcome::{AppliedEntry, AppliedTxn};
 use crate::command::{CommandKind, Proposals, is_too_heavy};
+use crate::forwarding::peer::{
+    Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised,
+};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis};
 use crate::limits::{FORWARDED_BYTES_MAX, SERVERS_MAX};
-use crate::peer::{Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised};
 use crate::sequencer::Sequencer;
 use crate::shard::Flow;
 use activity::Activity;

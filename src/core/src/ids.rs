@@ -101,3 +101,16 @@ impl Micros {
 /// Milliseconds since 1970 on the wall clock. Only ever stored in `ctime` and `mtime`; nothing is decided by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
 pub struct WallMillis(pub i64);
+
+/// The connection that asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Archive, Serialize, Deserialize)]
+pub struct Origin {
+    /// Server id, 1..=255.
+    pub server: u8,
+    /// Shard that owns the connection.
+    pub shard: ShardId,
+    /// The connection on that shard.
+    pub conn: ConnId,
+    /// Start of the process that issued `conn`, so that a replayed command never answers a later connection.
+    pub incarnation: u64,
+}

@@ -7,6 +7,7 @@ mod deadlines;
 mod machine;
 mod prepared;
 mod queue;
+pub mod reaper;
 mod reconfig;
 mod room;
 mod snapshots;
@@ -16,18 +17,18 @@ pub use reconfig::{MembersSeen, Proposal, Seat};
 pub use room::Oversized;
 pub use snapshots::SnapshotPolicy;
 
-use crate::change::{AppliedBatch, AppliedEntry, Outcome, SessionChange};
-use crate::command::{Batch, Command, CommandKind, Proposals};
+use crate::apply::outcome::{AppliedBatch, AppliedEntry, Outcome, SessionChange};
+use crate::apply::session::{Expiry, SessionTable};
+use crate::apply::{Proof, QuotaReport, StateMachine, configured, epoch_of, system_nodes};
+use crate::command::{Batch, Command, CommandKind, Proposals, features};
 use crate::cost::COMMAND_MAX;
-use crate::delta::Delta;
-use crate::evaluate::{Proof, QuotaReport, StateMachine, configured, epoch_of, features, system_nodes};
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
-use crate::reaper::{Chosen, ReapPolicy, Reaper};
 use crate::report::Sizes;
-use crate::session::{Expiry, SessionTable};
+use crate::sequencer::reaper::{Chosen, ReapPolicy, Reaper};
 use crate::shared::Text;
-use crate::snapshot::Snapshot;
-use crate::view::View;
+use crate::tree::delta::Delta;
+use crate::tree::snapshot::Snapshot;
+use crate::tree::view::View;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -48,7 +49,7 @@ pub struct SequencerConfig {
     pub incarnation: u64,
     /// Width of the expiry buckets.
     pub tick_ms: u64,
-    /// Bits of `evaluate::features`.
+    /// Bits of `command::features`.
     pub features: u32,
     /// Bytes of commands in one log entry, exceeded by at most the proposals of one turn.
     pub batch_bytes_max: usize,

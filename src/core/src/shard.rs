@@ -28,7 +28,9 @@
 #![doc = include_str!("shard/example.md")]
 
 mod activity;
+pub mod audit;
 mod config;
+pub mod conn;
 mod delays;
 mod effects;
 mod events;
@@ -39,29 +41,35 @@ mod in_flight;
 mod input;
 mod leaderless;
 mod lists;
+pub mod load;
 mod long;
 mod memory;
 mod metered;
 mod outcomes;
 mod proposal_flow;
+mod read;
+mod reply;
 mod requests;
+pub mod sasl;
 mod sasl_exchanges;
 mod sessions;
 mod shed;
 mod slow;
 mod turn;
+mod walk;
 mod warm;
+pub mod watch;
 mod watch_events;
 
-use crate::acl;
-use crate::change::AppliedBatch;
-use crate::conn::{AddressIdentities, BufferPool, Close, Conn, Conns};
+use crate::apply::outcome::AppliedBatch;
 use crate::ids::{ConnId, Micros, Millis, Zxid};
-use crate::load::{LoadMeter, Loads};
+use crate::shard::conn::{AddressIdentities, BufferPool, Close, Conn, Conns};
+use crate::shard::load::{LoadMeter, Loads};
+use crate::tree::acl;
 
 use crate::report::Statistics;
-use crate::view::View;
-use crate::watch::WatchTable;
+use crate::shard::watch::WatchTable;
+use crate::tree::view::View;
 use activity::Activity;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

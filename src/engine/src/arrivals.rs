@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::snapshot::{LoadedSnapshot, SnapshotContent};
     use bytes::Bytes;
-    use corral_core::view::View;
+    use corral_core::tree::view::View;
     use std::sync::Arc;
 
     struct Nothing;

@@ -8,7 +8,7 @@ use corral_core::ids::ShardId;
 use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Sizes};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{self, ShardMessage};
-use corral_core::snapshot::Snapshot;
+use corral_core::tree::snapshot::Snapshot;
 use corral_peer::{Generation, Kind};
 
 use crate::addresses::{Moved, PeerAddress};

@@ -26,7 +26,7 @@ use corral_consensus::limits::PREPARED_BYTES_MAX;
 use corral_consensus::{
     BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Effects as RaftEffects, Index, Install, LogDisk, Micros, RaftNode, Replica, Term,
 };
-use corral_core::change::AppliedBatch;
+use corral_core::apply::outcome::AppliedBatch;
 use corral_core::ids::ShardId;
 use corral_core::report::Mode;
 use corral_core::sequencer::{Sequencer, Ticked};

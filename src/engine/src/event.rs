@@ -5,7 +5,7 @@ use corral_consensus::{Entry, Micros, ServerId};
 use corral_core::ids::{Millis, ShardId, WallMillis};
 use corral_core::report::Obstacle;
 use corral_core::shard::{Requests, SessionActivity};
-use corral_core::snapshot::Snapshot;
+use corral_core::tree::snapshot::Snapshot;
 use corral_peer::Frame;
 use std::sync::Arc;
 

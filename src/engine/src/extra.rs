@@ -8,7 +8,7 @@
 //!    in memory could not end otherwise.
 
 use corral_consensus::{Membership, RaftNode};
-use corral_core::evaluate::{Begun, StateMachine};
+use corral_core::apply::{Begun, StateMachine};
 use corral_peer::Generation;
 
 /// Members and the membership change in progress, at one log index.
@@ -119,8 +119,7 @@ pub fn decode(extra: &[u8]) -> Result<(Extra, Generation), ExtraError> {
 mod tests {
     use super::*;
     use corral_consensus::ServerId;
-    use corral_core::command::Origin;
-    use corral_core::ids::{ConnId, ShardId};
+    use corral_core::ids::{ConnId, Origin, ShardId};
     use corral_core::servers::Servers;
 
     fn extra(begun: bool) -> Extra {

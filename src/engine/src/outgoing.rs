@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use corral_consensus::{PeerBody, PeerMessage as RaftMessage, Replica, ServerId};
 use corral_core::forwarding::PeerSend;
-use corral_core::peer::PeerMessage;
+use corral_core::forwarding::peer::PeerMessage;
 use corral_peer::Kind;
 use corral_peer::snapshot::Ask;
 

@@ -10,10 +10,10 @@ use corral_consensus::{
     Index, LogDisk, Membership, Micros, PeerBody, PeerError, PeerMessage as RaftMessage, RaftNode, Replica, Role,
     RoleChange, ServerId,
 };
-use corral_core::evaluate::features;
+use corral_core::command::features;
+use corral_core::forwarding::peer::PeerMessage;
 use corral_core::forwarding::{Forwarding, Leadership, Sender};
 use corral_core::ids::{Millis, Zxid};
-use corral_core::peer::PeerMessage;
 use corral_core::report::Mode;
 use corral_core::sequencer::Sequencer;
 use corral_core::shard::Flow;

@@ -14,11 +14,11 @@ use corral_consensus::{
     Append, Config as RaftConfig, ConsensusError, Effects, Entry, EntryKind, HardState, Index, Membership, RaftNode,
     Replica, Restored, Term,
 };
-use corral_core::evaluate::StateMachine;
+use corral_core::apply::StateMachine;
 use corral_core::forwarding::{EnsembleConfig, Forwarding, Founders};
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig};
 use corral_core::shared::Text;
-use corral_core::snapshot::{Snapshot, initial_snapshot};
+use corral_core::tree::snapshot::{Snapshot, initial_snapshot};
 use corral_peer::Generation;
 
 use crate::event::Now;

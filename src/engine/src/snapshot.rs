@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use corral_core::evaluate::StateMachine;
-use corral_core::snapshot::Snapshot;
+use corral_core::apply::StateMachine;
+use corral_core::tree::snapshot::Snapshot;
 use corral_peer::Generation;
 
 use crate::extra;

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use crate::snapshot::SnapshotContent;
     use corral_consensus::{Index, Membership, PeerBody, Term};
-    use corral_core::view::View;
+    use corral_core::tree::view::View;
 
     const PIECE: usize = PIECE_BYTES_MAX;
 

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use corral_consensus::{Membership, Micros};
-use corral_core::change::AppliedBatch;
+use corral_core::apply::outcome::AppliedBatch;
 use corral_core::cost::COMMAND_MAX;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::limits::{ShardLimits, TURN_COST_MAX};

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Deref;
 
-use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Micros, Millis, Zxid};
 use corral_core::report::Piece;
+use corral_core::shard::conn::Close;
 use corral_core::shard::{
     ClientEvent, Effects, NewClient, Question, Requests, SessionActivity, Shard, ShardConfig, ShardEvent, ShardMessage,
 };
-use corral_core::view::View;
+use corral_core::tree::view::View;
 use corral_wire::fourletter::FourLetter;
 
 /// One effect of a shard.

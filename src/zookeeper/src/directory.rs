@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use corral_core::digest::DIGEST_VERSION;
 use corral_core::ids::Zxid;
+use corral_core::tree::digest::DIGEST_VERSION;
 
 use crate::log::{LogFile, Next};
 use crate::snapshot::{self, DigestAt, Found};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use corral_core::digest::{self, DIGEST_VERSION};
+use corral_core::apply::session::SessionTable;
 use corral_core::ids::Zxid;
-use corral_core::session::SessionTable;
-use corral_core::view::{NodeRef, View};
+use corral_core::tree::digest::{self, DIGEST_VERSION};
+use corral_core::tree::view::{NodeRef, View};
 use corral_wire::jute::Writer;
 use simd_adler32::Adler32;
 

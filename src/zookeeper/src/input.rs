@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use corral_core::ids::Zxid;
 use corral_core::shared::Text;
-use corral_core::znode::AclEntry;
+use corral_core::tree::acl::AclEntry;
 use simd_adler32::Adler32;
 
 use crate::SourceError;

@@ -7,7 +7,7 @@ use corral_core::limits::{
     EPHEMERALS_BYTES_MAX, EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
 };
 use corral_core::path;
-use corral_core::znode::Owner;
+use corral_core::tree::znode::Owner;
 
 use crate::SourceError;
 use crate::tree::Tree;

@@ -1,14 +1,15 @@
 //! A snapshot of ZooKeeper (`FileSnap`): sessions, ACLs, znodes, seals.
 
+use corral_core::tree::acl::Acl;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
-use corral_core::digest::DIGEST_VERSION;
 use corral_core::ids::Zxid;
 use corral_core::path;
 use corral_core::shared::{Data, Text};
-use corral_core::znode::{Acl, NodeStat, Znode};
+use corral_core::tree::digest::DIGEST_VERSION;
+use corral_core::tree::znode::{NodeStat, Znode};
 use corral_wire::error::DecodeError;
 use corral_wire::jute::Reader;
 use simd_adler32::Adler32;

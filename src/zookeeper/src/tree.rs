@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use corral_core::acl::AclList;
-use corral_core::digest;
 use corral_core::ids::Zxid;
 use corral_core::path;
 use corral_core::shared::{Data, Text};
-use corral_core::snapshot::initial_nodes;
-use corral_core::znode::{Acl, AclEntry, NodeStat, Owner, Znode};
+use corral_core::tree::acl::{Acl, AclEntry, AclList};
+use corral_core::tree::digest;
+use corral_core::tree::snapshot::initial_nodes;
+use corral_core::tree::znode::{NodeStat, Owner, Znode};
 
 use crate::txn::{Body, Create, Header};
 

@@ -1,11 +1,12 @@
 //! Transactions as the log keeps them: a header, a record by type, and since 3.6 the digest of the tree behind it.
 
+use corral_core::tree::acl::AclEntry;
 use std::borrow::Cow;
 
 use corral_core::ids::Zxid;
 use corral_core::path;
 use corral_core::shared::Text;
-use corral_core::znode::{AclEntry, Owner};
+use corral_core::tree::znode::Owner;
 use corral_wire::error::DecodeError;
 use corral_wire::jute::Reader;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use corral_core::ids::Zxid;
-use corral_core::znode::Acl;
+use corral_core::tree::acl::Acl;
 use corral_wire::jute::Writer;
 use corral_zookeeper::SourceError;
 use corral_zookeeper::directory::{Loaded, Source};

@@ -5,12 +5,12 @@
 //! come behind their length. A choice is its number in one byte. A batch has exactly one encoding: bytes other than
 //! those of [`Batch::encode`] are refused. Knows nothing of the log or of frames.
 
-use super::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, STAT_FIELDS, WriteOp};
-use crate::evaluate::{Counted, features};
-use crate::ids::{ConnId, SessionId, ShardId, WallMillis};
+use super::{Batch, Command, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
+use crate::command::{Counted, features};
+use crate::ids::{ConnId, Origin, SessionId, ShardId, WallMillis};
 use crate::servers::Reconfig;
 use crate::shared::{Data, Text};
-use crate::znode::AclEntry;
+use crate::tree::acl::{AclEntry, AclSpec, Identity};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ const LIST_BYTES_MIN: usize = 1;
 const PAIR_BYTES_MIN: usize = 2;
 
 /// Weight of the items of each list beside their text and data, in bytes of memory by and large, as in
-/// [`crate::request::weight`].
+/// [`crate::command::request::weight`].
 const COMMAND_WEIGHT: usize = 128;
 const OP_WEIGHT: usize = 128;
 const LIST_WEIGHT: usize = 64;

@@ -1,8 +1,9 @@
 //! Commands that wait to be taken, with the identities they speak with. They are given in pieces, so that however many wait, a
 //! piece fits a log entry and a message between servers.
 
-use super::{Batch, Command, CommandKind, Identity, Proposals};
-use crate::request;
+use super::{Batch, Command, CommandKind, Proposals};
+use crate::command::request;
+use crate::tree::acl::Identity;
 use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

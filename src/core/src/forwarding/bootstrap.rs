@@ -13,9 +13,9 @@
 //! interrupted before there were enough for an election begin again with the others. It knows neither Raft nor disks.
 
 use super::links::Sender;
+use crate::forwarding::peer::{PeerMessage, Uninitialised};
 use crate::ids::Millis;
 use crate::limits::{ABSENT_AFTER_MS, UNINITIALISED_EVERY_MS};
-use crate::peer::{PeerMessage, Uninitialised};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 

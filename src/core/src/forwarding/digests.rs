@@ -7,9 +7,9 @@
 //! is bounded: see the constants.
 
 use super::links::Links;
+use crate::forwarding::peer::{Digest, PeerMessage};
 use crate::ids::Millis;
 use crate::limits::SERVERS_MAX;
-use crate::peer::{Digest, PeerMessage};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 

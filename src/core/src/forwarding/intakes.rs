@@ -1,8 +1,8 @@
 //! The streams of commands and reports from followers: each message is taken once, and in its order.
 
 use super::links::Sender;
+use crate::forwarding::peer::PeerFault;
 use crate::limits::SERVERS_MAX;
-use crate::peer::PeerFault;
 use alloc::collections::BTreeMap;
 
 /// The newest stream from a follower.

@@ -1,6 +1,6 @@
 //! The connections to other servers, and the messages for them.
 
-use crate::peer::PeerMessage;
+use crate::forwarding::peer::PeerMessage;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::mem;

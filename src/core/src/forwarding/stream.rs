@@ -1,6 +1,6 @@
 //! This server's commands to one leadership, and how many of them have not come back.
 
-use crate::change::Outcome;
+use crate::apply::outcome::Outcome;
 
 /// Where a stream leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

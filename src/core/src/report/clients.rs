@@ -3,9 +3,9 @@
 //! On the thread that puts answers together; the lines were taken on the shards.
 
 use super::{ConnCounters, ServerFacts};
-use crate::acl;
-use crate::conn::{Conn, Phase};
 use crate::ids::{Millis, SessionId};
+use crate::shard::conn::{Conn, Phase};
+use crate::tree::acl;
 use alloc::format;
 use alloc::string::String;
 use core::fmt::{self, Write};

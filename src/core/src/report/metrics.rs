@@ -9,7 +9,7 @@ use super::process::PeerFacts;
 use super::shards::ShardLoad;
 use super::value::{Summary, Value};
 use super::{Gathered, Histogram, Latency, LatencyFacts, Mode, Obstacle, Quantiles, Quorum, Sizes, Timing, decimal};
-use crate::acl;
+use crate::tree::acl;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;

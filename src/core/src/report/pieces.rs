@@ -183,15 +183,15 @@ impl Sequencer {
 mod tests {
     use super::super::{Report, ServerFacts, render};
     use super::*;
-    use crate::evaluate::StateMachine;
+    use crate::apply::StateMachine;
+    use crate::apply::session::{Session, SessionTable};
     use crate::ids::{ConnId, Millis, WallMillis};
     use crate::limits::FOUR_LETTER_BYTES_MAX;
     use crate::report::{Gathered, Moment};
     use crate::sequencer::SequencerConfig;
-    use crate::session::{Session, SessionTable};
     use crate::shard::tests::{client, shard};
-    use crate::view::View;
-    use crate::watch::{Kind, Mode};
+    use crate::shard::watch::{Kind, Mode};
+    use crate::tree::view::View;
     use alloc::collections::BTreeSet;
     use alloc::format;
     use alloc::string::String;

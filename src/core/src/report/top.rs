@@ -1,9 +1,9 @@
 //! `top`: addresses, sessions and beginnings of paths with most requests. ZooKeeper has no such command.
 
-use crate::acl;
 use crate::ids::SessionId;
-use crate::load::{Load, Loads, merge};
+use crate::shard::load::{Load, Loads, merge};
 use crate::shared::Text;
+use crate::tree::acl;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,9 +1,8 @@
 //! When each session ends unless it is heard from, while this server leads.
 
-use crate::command::Origin;
-use crate::ids::{Millis, SessionId};
+use crate::apply::session::{Expiry, Session, SessionTable, Witness};
+use crate::ids::{Millis, Origin, SessionId};
 use crate::limits::SESSIONS_PIECE;
-use crate::session::{Expiry, Session, SessionTable, Witness};
 
 /// The deadlines of sessions while this server leads.
 pub(super) struct Deadlines {

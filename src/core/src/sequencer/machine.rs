@@ -1,7 +1,7 @@
 //! The sequencer as the machine that Raft replicates.
 
 use super::{NotABatch, Sequencer};
-use crate::change::AppliedEntry;
+use crate::apply::outcome::AppliedEntry;
 use alloc::vec::Vec;
 use corral_types::{Index, Machine, ServerId, Term};
 

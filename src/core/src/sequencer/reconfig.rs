@@ -16,10 +16,10 @@
 //! connection of the client. Servers that had joined for it are removed again.
 
 use super::Sequencer;
-use crate::change::Outcome;
-use crate::command::{Batch, Command, CommandKind, Origin, Proposals};
-use crate::evaluate::{self, features};
-use crate::ids::{Millis, WallMillis};
+use crate::apply;
+use crate::apply::outcome::Outcome;
+use crate::command::{Batch, Command, CommandKind, Proposals, features};
+use crate::ids::{Millis, Origin, WallMillis};
 use crate::limits::{RECONFIG_CATCH_UP_MS, RECONFIG_FAREWELL_MS, RECONFIG_GRACE_MS, RECONFIG_UNREACHED_MS};
 use crate::report::ReconfigStep;
 use crate::servers::{Role, Servers};
@@ -154,7 +154,7 @@ impl Sequencer {
     /// The list and its version, if clients may change it or have changed it; otherwise each server goes by its own
     /// configuration.
     pub fn listed_servers(&self) -> Option<(Servers, u64)> {
-        evaluate::servers(self.machine.view()).filter(|(_, version)| *version != 0)
+        apply::servers(self.machine.view()).filter(|(_, version)| *version != 0)
     }
 
     fn list(&self) -> Option<Servers> {
@@ -248,7 +248,7 @@ impl Sequencer {
         if self.proposed.front().is_some_and(|batch| Some(batch.first_zxid) <= asked.behind) {
             return None;
         }
-        if evaluate::servers(self.machine.view()).is_none_or(|(_, version)| version != asked.version) {
+        if apply::servers(self.machine.view()).is_none_or(|(_, version)| version != asked.version) {
             let origin = asked.origin;
             self.forget_asked();
             self.propose_for(origin, CommandKind::ReconfigFails(ErrorCode::ReconfigInProgress));

@@ -1,6 +1,6 @@
 //! The state of the sequencer for one turn of the replica: the time, and the entries that the turn applied.
 
-use crate::change::AppliedEntry;
+use crate::apply::outcome::AppliedEntry;
 use crate::command::Command;
 use crate::ids::{Millis, WallMillis};
 use crate::report::Sizes;

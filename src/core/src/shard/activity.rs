@@ -2,9 +2,9 @@
 //!
 //! After each tick all connections are looked at, some at a time. A tick that comes before the last piece begins no further look.
 
-use crate::conn::{Conn, Conns};
 use crate::ids::{ConnId, Millis, SessionId};
 use crate::limits::{ROUND_TICKS_MAX, SLOTS_A_TICK, SLOTS_PIECE};
+use crate::shard::conn::{Conn, Conns};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem;

@@ -2,11 +2,11 @@
 //!
 //! Plain data.
 
-use crate::acl::{self, AnySaslUser, DigestHash};
 use crate::ids::ShardId;
 use crate::limits::ShardLimits;
-use crate::sasl::Users;
+use crate::shard::sasl::Users;
 use crate::shared::Text;
+use crate::tree::acl::{self, AnySaslUser, DigestHash};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use corral_wire::fourletter::FourLetter;

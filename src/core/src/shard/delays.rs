@@ -5,9 +5,9 @@
 //! THROTTLEDOP.
 
 use super::Shard;
-use crate::conn::Pending;
 use crate::ids::{ConnId, Millis};
 use crate::limits::DELAY_COST_MAX;
+use crate::shard::conn::Pending;
 
 /// How the reads before the next transaction delay it.
 #[derive(Debug, Default)]

@@ -1,16 +1,16 @@
 //! Effects: what a shard asks of its driver.
 
 use super::slow::SlowRequests;
-use crate::audit::Record;
+use crate::apply::StateMachine;
+use crate::apply::session::Ephemerals;
 use crate::command::Proposals;
-use crate::conn::Close;
-use crate::delta::Delta;
-use crate::evaluate::StateMachine;
 use crate::ids::{ConnId, Micros, Millis, SessionId};
-use crate::session::Ephemerals;
-use crate::snapshot::Snapshot;
-use crate::view::View;
-use crate::watch::WatchTable;
+use crate::shard::audit::Record;
+use crate::shard::conn::Close;
+use crate::shard::watch::WatchTable;
+use crate::tree::delta::Delta;
+use crate::tree::snapshot::Snapshot;
+use crate::tree::view::View;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

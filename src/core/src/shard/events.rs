@@ -2,13 +2,13 @@
 //!
 //! Plain data, of the driver and of other threads.
 
-use crate::change::AppliedBatch;
-use crate::delta::Delta;
+use crate::apply::outcome::AppliedBatch;
 use crate::ids::{ConnId, Zxid};
 use crate::rate::AddressMeter;
-use crate::sasl::Users;
-use crate::snapshot::Snapshot;
-use crate::view::View;
+use crate::shard::sasl::Users;
+use crate::tree::delta::Delta;
+use crate::tree::snapshot::Snapshot;
+use crate::tree::view::View;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;

@@ -7,11 +7,11 @@
 //! connection has at most that and one command before it, for each shard, however many clients send costly ones.
 
 use super::Shard;
+use crate::apply::{Circumstances, cost_at_most, counts};
 use crate::command::{CommandKind, WriteOp};
-use crate::conn::Conn;
-use crate::evaluate::{Circumstances, cost_at_most, counts};
 use crate::ids::{ConnId, Millis};
 use crate::limits::LOOK_UP_COST;
+use crate::shard::conn::Conn;
 use alloc::collections::VecDeque;
 use core::mem;
 use corral_wire::OpCode;

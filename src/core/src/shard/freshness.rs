@@ -4,8 +4,8 @@
 //! A barrier is a sync without a request. Reads that come together share one, and those of a turn travel together, so that they are one
 //! question to the leader. Without linearizable reads no barrier is kept.
 
-use crate::conn::{Conn, Pending};
 use crate::ids::{ConnId, Zxid};
+use crate::shard::conn::{Conn, Pending};
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;

@@ -3,12 +3,12 @@
 
 use super::memory::Wanting;
 use super::{Question, Served, Shard};
-use crate::change::Outcome;
+use crate::apply::outcome::Outcome;
 use crate::command::CommandKind;
-use crate::conn::{Close, Conn, Pending, Phase};
 use crate::ids::{ConnId, Millis, SessionId};
 use crate::limits::{FOUR_LETTER_BYTES_MAX, LONG_COMMANDS_MAX};
 use crate::report::{Answered, is_long};
+use crate::shard::conn::{Close, Conn, Pending, Phase};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use corral_wire::OpCode;

@@ -4,11 +4,12 @@
 //! order in which they were proposed.
 
 use super::effects::Requests;
-use crate::audit::{AuditResult, Draft, Record};
-use crate::change::Outcome;
-use crate::command::{Command, Identity, Proposals, Waiting};
+use crate::apply::outcome::Outcome;
+use crate::command::{Command, Proposals, Waiting};
 use crate::ids::ConnId;
 use crate::limits::ShardLimits;
+use crate::shard::audit::{AuditResult, Draft, Record};
+use crate::tree::acl::Identity;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

@@ -3,10 +3,10 @@
 
 use super::memory::Wanting;
 use super::{Served, Shard};
-use crate::conn::{Close, Conn, Phase};
 use crate::ids::{ConnId, Millis};
 use crate::limits::{CONNECT_BYTES_MAX, ENDED_PIECE};
-use crate::load::Request;
+use crate::shard::conn::{Close, Conn, Phase};
+use crate::shard::load::Request;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;

@@ -7,11 +7,11 @@
 
 use super::greeting::password;
 use super::{Served, Shard};
-use crate::conn::{Close, Conn, Phase};
-use crate::evaluate::same_secret;
+use crate::apply::same_secret;
 use crate::ids::{ConnId, Millis, SessionId};
-use crate::reply;
 use crate::report::Answered;
+use crate::shard::conn::{Close, Conn, Phase};
+use crate::shard::reply;
 use alloc::vec::Vec;
 use corral_wire::records::ConnectRequest;
 use corral_wire::{ErrorCode, OpCode};

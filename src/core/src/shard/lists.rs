@@ -3,11 +3,11 @@
 //! Each shows the state in which it began: it keeps whatever a transaction changes below its znode meanwhile.
 
 use super::turn::Turn;
-use crate::change::AppliedTxn;
-use crate::conn::{Conn, Conns};
+use crate::apply::outcome::AppliedTxn;
 use crate::ids::ConnId;
 use crate::limits::LISTS_MAX;
-use crate::view::View;
+use crate::shard::conn::{Conn, Conns};
+use crate::tree::view::View;
 use alloc::vec::Vec;
 
 /// The connections with a list in pieces, and the changes that these lists have kept.

@@ -4,18 +4,18 @@
 
 use super::Shard;
 use super::memory::Wanting;
-use crate::change::AppliedTxn;
-use crate::conn::{Conn, Long, Pending};
+use crate::apply::outcome::AppliedTxn;
 use crate::ids::{ConnId, Micros, Millis, Zxid};
 use crate::limits::{
     DROP_COST, DROPPED_PIECE, LISTS_MAX, NAME_COST, REPLY_FRAME_BYTES_MAX, REQUEST_COST, REWATCH_BYTES_AT_ONCE,
     WATCH_COST,
 };
-use crate::read::{ListContext, PutOff, ReadContext, Rewatch, is_short};
-use crate::reply;
 use crate::report::Answered;
-use crate::view::ChildrenSize;
-use crate::walk::{Walk, WalkContext, is_walk};
+use crate::shard::conn::{Conn, Long, Pending};
+use crate::shard::read::{ListContext, PutOff, ReadContext, Rewatch, is_short};
+use crate::shard::reply;
+use crate::shard::walk::{Walk, WalkContext, is_walk};
+use crate::tree::view::ChildrenSize;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::Cell;

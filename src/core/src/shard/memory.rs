@@ -10,12 +10,12 @@
 //! of all of them growing until none can. A connection that holds memory, and does not take its replies or send the
 //! rest, is ended when others have waited too long. So no connection waits for ever.
 
-use crate::conn::{Close, Conn, Conns};
 use crate::ids::{ConnId, Millis};
 use crate::limits::{
     MEMORY_WAIT_MS, MODERATE_BYTES, PART_WAIT_MS, READER_LOOK_MS, RESERVED_SHARE, SLOTS_PIECE, SLOW_BYTES_PER_S,
     SLOW_LOOK_MS, ShardLimits,
 };
+use crate::shard::conn::{Close, Conn, Conns};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

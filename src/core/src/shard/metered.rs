@@ -133,7 +133,7 @@ mod tests {
             let client = NewClient { meter: meter.cloned(), ..NewClient::new(peer, [0; 16]) };
             let id = shard.accept(Micros(0), client).expect("it does not drain");
             let mut conn = shard.conns.take(id).expect("it is there");
-            conn.phase = crate::conn::Phase::Live;
+            conn.phase = crate::shard::conn::Phase::Live;
             conn.session.attach(crate::ids::SessionId(1), 1000);
             shard.conns.put_back(conn);
             id

@@ -3,17 +3,17 @@
 
 use super::delays::Delay;
 use super::{Garbage, Served, Shard};
-use crate::audit;
-use crate::change::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
-use crate::command::{Identity, Origin};
-use crate::conn::{Close, Conn, Pending, Phase};
-use crate::delta::Delta;
-use crate::ids::{ConnId, Millis, ShardId, Zxid};
+use crate::apply::outcome::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
+use crate::ids::{ConnId, Millis, Origin, ShardId, Zxid};
 use crate::limits::{LOOK_UP_COST, REQUEST_COST};
-use crate::reply;
 use crate::report::Answered;
-use crate::snapshot::Snapshot;
-use crate::view::WARM_MAX;
+use crate::shard::audit;
+use crate::shard::conn::{Close, Conn, Pending, Phase};
+use crate::shard::reply;
+use crate::tree::acl::Identity;
+use crate::tree::delta::Delta;
+use crate::tree::snapshot::Snapshot;
+use crate::tree::view::WARM_MAX;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -7,11 +7,11 @@
 
 use super::sessions::Sessions;
 use super::{Garbage, Shard};
-use crate::change::Outcome;
-use crate::conn::Close;
+use crate::apply::outcome::Outcome;
 use crate::ids::{ConnId, Millis};
-use crate::view::View;
-use crate::watch::WatchTable;
+use crate::shard::conn::Close;
+use crate::shard::watch::WatchTable;
+use crate::tree::view::View;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;

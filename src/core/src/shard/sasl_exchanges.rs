@@ -1,7 +1,7 @@
 //! SASL exchanges of connections: one for each connection, whatever its result.
 
 use crate::ids::{ConnId, ShardId};
-use crate::sasl;
+use crate::shard::sasl;
 use alloc::boxed::Box;
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;

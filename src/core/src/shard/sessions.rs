@@ -1,12 +1,12 @@
 //! The sessions with a connection on this shard, and their ephemerals.
 
-use crate::change::Change;
-use crate::conn::Conn;
+use crate::apply::session::Ephemerals;
 use crate::ids::{ConnId, SessionId};
 use crate::limits::DROPPED_PIECE;
-use crate::session::Ephemerals;
-use crate::view::View;
-use crate::znode::Owner;
+use crate::shard::conn::Conn;
+use crate::tree::change::Change;
+use crate::tree::view::View;
+use crate::tree::znode::Owner;
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 

@@ -1,8 +1,8 @@
 //! Sheds a share of the connections: some at each tick, so that their clients do not come to other servers all at once.
 
-use crate::conn::{Conn, Conns, Phase};
 use crate::ids::{ConnId, Millis};
 use crate::limits::SLOTS_PIECE;
+use crate::shard::conn::{Conn, Conns, Phase};
 use alloc::vec::Vec;
 
 /// Ticks that it takes.
@@ -57,9 +57,9 @@ impl Shedding {
 
 #[cfg(test)]
 mod tests {
-    use crate::conn::{Close, Pending, Phase};
     use crate::ids::{Micros, Millis, SessionId};
     use crate::shard::ShardMessage;
+    use crate::shard::conn::{Close, Pending, Phase};
     use crate::shard::tests::{client_at, message, shard};
 
     #[test]

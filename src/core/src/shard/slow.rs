@@ -2,9 +2,9 @@
 //!
 //! Plain values of one core.
 
-use crate::conn::Conn;
 use crate::ids::{SessionId, Zxid};
 use crate::report::Answered;
+use crate::shard::conn::Conn;
 use crate::shared::Text;
 use alloc::vec::Vec;
 use core::net::SocketAddr;

@@ -6,7 +6,7 @@
 //! nothing: every touched znode is looked up again.
 
 use super::Shard;
-use crate::view::Warming;
+use crate::tree::view::Warming;
 use corral_wire::frame::next_frame;
 use corral_wire::records::RequestHeader;
 use corral_wire::{OpCode, Reader};

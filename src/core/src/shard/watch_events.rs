@@ -6,17 +6,17 @@
 //! change. Plain reads of the others go on; they show the state before the transaction.
 
 use super::Shard;
-use crate::acl::READ;
-use crate::change::{AppliedTxn, Change};
-use crate::conn::{Close, Conn, Long, Pending, SHARED_BYTES};
+use crate::apply::outcome::AppliedTxn;
 use crate::ids::{ConnId, Millis, Zxid};
 use crate::limits::{
     ACL_ENTRY_COST, ACL_IDENTITY_COST, BYTES_PER_COST, EVENT_COST, WATCH_LOOK_COST, WATCHED_COST, WATCHERS_PIECE,
 };
-use crate::reply;
-use crate::view::{NodeRef, View};
-use crate::watch::{Kind, Watchers};
-use crate::znode::Acl;
+use crate::shard::conn::{Close, Conn, Long, Pending, SHARED_BYTES};
+use crate::shard::reply;
+use crate::shard::watch::{Kind, Watchers};
+use crate::tree::acl::{Acl, READ};
+use crate::tree::change::Change;
+use crate::tree::view::{NodeRef, View};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -3,16 +3,15 @@
 
 use std::sync::Arc;
 
-use corral_core::acl::identity;
-use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Origin, WriteOp};
-use corral_core::digest::of_znode;
-use corral_core::evaluate::{StateMachine, features};
-use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis, Zxid};
-use corral_core::session::{Ephemerals, Session, SessionTable};
+use corral_core::apply::StateMachine;
+use corral_core::apply::session::{Ephemerals, Session, SessionTable};
+use corral_core::command::{Batch, Command, CommandKind, CreateOp, WriteOp, features};
+use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::shared::{Data, Text};
-use corral_core::snapshot::{SnapshotFault, merge_in_memory};
-use corral_core::view::View;
-use corral_core::znode::AclEntry;
+use corral_core::tree::acl::{AclEntry, AclSpec, identity};
+use corral_core::tree::digest::of_znode;
+use corral_core::tree::snapshot::{SnapshotFault, merge_in_memory};
+use corral_core::tree::view::View;
 
 /// Of every entry.
 const TERM: u64 = 1;

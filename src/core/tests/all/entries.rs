@@ -1,16 +1,17 @@
 //! However much is to be ordered at once, every log entry fits the log.
 
-use corral_core::change::{AppliedTxn, SessionChange};
-use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Identity, Origin, Proposals, WriteOp};
+use corral_core::apply::StateMachine;
+use corral_core::apply::outcome::{AppliedTxn, SessionChange};
+use corral_core::apply::session::{Ephemerals, Session, SessionTable};
+use corral_core::command::{Batch, Command, CommandKind, CreateOp, Proposals, WriteOp};
 use corral_core::cost;
-use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
+use corral_core::forwarding::peer::{Forward, PeerMessage};
+use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
 use corral_core::limits::SESSIONS_PIECE;
-use corral_core::peer::{Forward, PeerMessage};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
-use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
-use corral_core::view::View;
+use corral_core::tree::acl::{AclSpec, Identity};
+use corral_core::tree::view::View;
 use corral_types::{Index, Machine as _, Term};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,21 +1,25 @@
 //! Each rule of the ways to the leader by itself. `streams.rs` has them all at once, with shards and chance.
 
+use corral_core::apply::outcome::{AppliedBatch, AppliedEntry, AppliedTxn, Outcome};
+use corral_core::tree::acl::Identity;
 use std::sync::Arc;
 
-use corral_core::change::{AppliedBatch, AppliedEntry, AppliedTxn, Changes, Outcome};
-use corral_core::command::{Batch, Command, CommandKind, Identity, Origin, Proposals, WriteOp};
-use corral_core::evaluate::StateMachine;
+use corral_core::apply::StateMachine;
+use corral_core::apply::session::SessionTable;
+use corral_core::command::{Batch, Command, CommandKind, Proposals, WriteOp};
+use corral_core::forwarding::peer::{
+    Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised,
+};
 use corral_core::forwarding::{Awaited, EnsembleConfig, Founders, Leadership, PeerSend, Sender};
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::limits::{FORWARDED_BYTES_MAX, PAUSE_MAX_MS};
-use corral_core::peer::{Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised};
-use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::SequencerConfig;
+use corral_core::sequencer::reaper::ReapPolicy;
 use corral_core::servers::Servers;
-use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
 use corral_core::shared::Text;
-use corral_core::view::View;
+use corral_core::tree::change::Changes;
+use corral_core::tree::view::View;
 use corral_types::{Machine as _, Term};
 
 use crate::member::Member;

@@ -2,15 +2,17 @@
 //! one, and every server comes to the same.
 
 use crate::twins::{SESSION, World, apply, check, create, create_as, delete, set};
-use corral_core::acl::{AUTH_BYTES_MAX, BYTES_MAX, ENTRIES_MAX, IP_BYTES_MAX, digest_id, identity, sha1};
-use corral_core::command::{AclSpec, CommandKind, Identity, WriteOp};
+use corral_core::command::{CommandKind, WriteOp};
 use corral_core::cost::{ACL_ENTRY_FETCHED, COMMAND_MAX, ENTRY_MAX};
 use corral_core::ids::SessionId;
 use corral_core::limits::{
     EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
 };
 use corral_core::shared::Text;
-use corral_core::znode::{AclEntry, Owner};
+use corral_core::tree::acl::{
+    AUTH_BYTES_MAX, AclEntry, AclSpec, BYTES_MAX, ENTRIES_MAX, IP_BYTES_MAX, Identity, digest_id, identity, sha1,
+};
+use corral_core::tree::znode::Owner;
 use corral_wire::ErrorCode;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -3,15 +3,14 @@
 //!
 //! `CORRAL_RECORD=1` adds the entries of a version that the file lacks. Lines in the file are never changed.
 
-use corral_core::acl::identity;
-use corral_core::change::{AppliedTxn, OpResult, Outcome};
-use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, Origin, WriteOp};
-use corral_core::evaluate::{StateMachine, features};
-use corral_core::ids::{ConnId, SessionId, ShardId, WallMillis};
-use corral_core::session::SessionTable;
+use corral_core::apply::StateMachine;
+use corral_core::apply::outcome::{AppliedTxn, OpResult, Outcome};
+use corral_core::apply::session::SessionTable;
+use corral_core::command::{Batch, Command, CommandKind, CreateOp, WriteOp, features};
+use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis};
 use corral_core::shared::{Data, Text};
-use corral_core::view::View;
-use corral_core::znode::AclEntry;
+use corral_core::tree::acl::{AclEntry, AclSpec, identity};
+use corral_core::tree::view::View;
 use corral_wire::ErrorCode;
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! Nothing is done for a session before its password has been compared: session ids are public.
 
-use corral_core::change::AppliedBatch;
-use corral_core::command::{Command, CommandKind, Origin, Proposals, WriteOp};
-use corral_core::conn::Close;
-use corral_core::evaluate::Proof;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::apply::Proof;
+use corral_core::apply::outcome::AppliedBatch;
+use corral_core::command::{Command, CommandKind, Proposals, WriteOp};
+use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
+use corral_core::shard::conn::Close;
 use corral_core::shard::{ShardConfig, ShardMessage};
 use corral_core::shared::Text;
-use corral_core::view::View;
+use corral_core::tree::view::View;
 use corral_types::{Index, Machine as _, Term};
 use corral_wire::records::ConnectRequest;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! and the second write only so long.
 
 use crate::one_shard::{Server, children, create, delete, get, request, walk, wide};
-use corral_core::change::AppliedBatch;
+use corral_core::apply::outcome::AppliedBatch;
 use corral_core::limits::{MULTI_READ_COST_MAX, ShardLimits, TURN_COST_MAX};
 use corral_wire::records::GetChildrenRequest;
 use corral_wire::{ErrorCode, OpCode, Writer};

@@ -2,10 +2,10 @@
 //! that they were.
 
 use crate::one_shard::{Server, create, get, open_znode, request};
-use corral_core::change::AppliedBatch;
-use corral_core::conn::Close;
+use corral_core::apply::outcome::AppliedBatch;
 use corral_core::ids::ConnId;
 use corral_core::limits::{REQUEST_COST, ShardLimits, TURN_COST_MAX};
+use corral_core::shard::conn::Close;
 use corral_wire::consts::XID_NOTIFICATION;
 use corral_wire::records::ReplyHeader;
 use corral_wire::{OpCode, Reader, Writer};

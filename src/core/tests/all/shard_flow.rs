@@ -2,9 +2,9 @@
 
 use crate::one_shard::{Server, create, get, request};
 use corral_core::command::{Command, CommandKind, Proposals};
-use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::ShardLimits;
+use corral_core::shard::conn::Close;
 use corral_wire::OpCode;
 use proptest::prelude::*;
 

@@ -2,18 +2,18 @@
 //! and never make it hold more than the limits allow.
 
 use crate::one_shard::{Server, children, create, delete, get, open_znode, request, walk, wide};
-use corral_core::acl::AclList;
-use corral_core::change::Change;
-use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::{
     LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LISTS_MAX, LOOK_UPS_AT_ONCE, MEMORY_WAIT_MS, NAME_BYTES_MAX, SMALL_BYTES,
     ShardLimits, TURN_COST_MAX,
 };
 use corral_core::shard::ShardMessage;
+use corral_core::shard::conn::Close;
 use corral_core::shared::Text;
-use corral_core::view::View;
-use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
+use corral_core::tree::acl::{Acl, AclEntry, AclList};
+use corral_core::tree::change::Change;
+use corral_core::tree::view::View;
+use corral_core::tree::znode::{NodeStat, Znode};
 use corral_wire::records::{FilteredListRequest, ReplyHeader};
 use corral_wire::{ErrorCode, OpCode, Reader, Writer};
 use std::collections::BTreeSet;

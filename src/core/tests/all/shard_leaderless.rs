@@ -1,12 +1,12 @@
 //! One shard without a leader: when connections are closed, which are accepted, and the rights of a read-only session.
 
 use crate::one_shard::{Server, create, framed, get, request};
-use corral_core::conn::Close;
 use corral_core::ids::SessionId;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::ShardLimits;
 use corral_core::shard::Flow;
-use corral_core::view::View;
+use corral_core::shard::conn::Close;
+use corral_core::tree::view::View;
 use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader};
 use corral_wire::{OpCode, Reader};
 

@@ -1,9 +1,9 @@
 //! One shard and one state machine, without log or sockets: the limits on the requests under way of a connection.
 
 use crate::one_shard::{Server, create, get, request};
-use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::{IDENTITIES_BYTES_MAX, ShardLimits};
+use corral_core::shard::conn::Close;
 use corral_wire::limits::MULTI_OPS_MAX;
 use corral_wire::multi::{MultiOp, encode_request};
 use corral_wire::records::{DeleteRequest, GetChildrenRequest};
@@ -313,7 +313,7 @@ proptest! {
         let (mut proven, mut bytes) = (1, 10 + "ip".len() + "127.0.0.1".len());
         for (number, user_bytes) in users.iter().enumerate() {
             let credentials = format!("{}{number}:secret", "u".repeat(*user_bytes));
-            let id = corral_core::acl::digest_id(credentials.as_bytes(), corral_core::acl::sha1);
+            let id = corral_core::tree::acl::digest_id(credentials.as_bytes(), corral_core::tree::acl::sha1);
             for _ in 0..=usize::from(again) {
                 server.send(a, &request(-4, OpCode::Auth, |writer| {
                     writer.i32(0);

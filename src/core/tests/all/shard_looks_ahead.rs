@@ -2,13 +2,14 @@
 //! request at a time.
 
 use crate::one_shard::{Server, get, request};
-use corral_core::change::Change;
 use corral_core::ids::Zxid;
 use corral_core::limits::ShardLimits;
 use corral_core::shared::{Data, Text};
-use corral_core::snapshot::merge_in_memory;
-use corral_core::view::View;
-use corral_core::znode::{Acl, NodeStat, Znode};
+use corral_core::tree::acl::Acl;
+use corral_core::tree::change::Change;
+use corral_core::tree::snapshot::merge_in_memory;
+use corral_core::tree::view::View;
+use corral_core::tree::znode::{NodeStat, Znode};
 use corral_wire::OpCode;
 use std::sync::Arc;
 

@@ -2,15 +2,15 @@
 //! other turn. A list in pieces shows one state, with any changes below its children.
 
 use crate::one_shard::{Server, children, create, get, request, walk, wide};
-use corral_core::acl::AclList;
-use corral_core::change::Change;
-use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Zxid};
 use corral_core::limits::{LISTS_MAX, LOOK_UP_COST, LOOK_UPS_AT_ONCE, REQUEST_COST, ShardLimits, TURN_COST_MAX};
 use corral_core::shard::Flow;
+use corral_core::shard::conn::Close;
 use corral_core::shared::Text;
-use corral_core::view::View;
-use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
+use corral_core::tree::acl::{Acl, AclEntry, AclList};
+use corral_core::tree::change::Change;
+use corral_core::tree::view::View;
+use corral_core::tree::znode::{NodeStat, Znode};
 use corral_wire::records::{FilteredListWithStatsAndDataRequest, SetDataRequest, Stat};
 use corral_wire::{ErrorCode, OpCode, Reader, Writer};
 use std::sync::Arc;

@@ -1,14 +1,13 @@
 //! One shard between leaders: commands that wait, connections that end, and commands that come back late.
 
 use crate::one_shard::{Server, create, get, reconfig};
-use corral_core::command::{CommandKind, Proposals};
-use corral_core::conn::Close;
-use corral_core::evaluate::features;
+use corral_core::command::{CommandKind, Proposals, features};
 use corral_core::limits::ShardLimits;
 use corral_core::shard::Flow;
+use corral_core::shard::conn::Close;
 use corral_core::shard::{Garbage, ShardMessage};
 use corral_core::shared::Text;
-use corral_core::view::View;
+use corral_core::tree::view::View;
 use corral_wire::ErrorCode;
 use std::sync::Arc;
 

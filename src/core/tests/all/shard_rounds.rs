@@ -1,10 +1,10 @@
 //! Work that many connections cause at the same time is done in pieces: no call of the shard takes more than a turn's work.
 
 use crate::one_shard::*;
-use corral_core::conn::Close;
 use corral_core::ids::{ConnId, Millis};
 use corral_core::limits::{ENDED_PIECE, MEMORY_WAIT_MS, REQUEST_COST, SLOTS_PIECE, ShardLimits, TURN_COST_MAX};
 use corral_core::shard::ShardMessage;
+use corral_core::shard::conn::Close;
 use corral_wire::OpCode;
 
 fn sync(xid: i32) -> Vec<u8> {

@@ -7,17 +7,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use corral_core::conn::Close;
-use corral_core::evaluate::StateMachine;
+use corral_core::apply::StateMachine;
+use corral_core::apply::session::SessionTable;
+use corral_core::forwarding::peer::PeerMessage;
 use corral_core::forwarding::{EnsembleConfig, Leadership, Sender};
 use corral_core::ids::{ConnId, Micros, Millis, Zxid};
 use corral_core::limits::ShardLimits;
-use corral_core::peer::PeerMessage;
-use corral_core::reaper::ReapPolicy;
 use corral_core::sequencer::SequencerConfig;
-use corral_core::session::SessionTable;
+use corral_core::sequencer::reaper::ReapPolicy;
+use corral_core::shard::conn::Close;
 use corral_core::shard::{ClientEvent, Effects, NewClient, Shard, ShardConfig, ShardEvent, ShardMessage};
-use corral_core::view::View;
+use corral_core::tree::view::View;
 use corral_types::{Machine as _, Term};
 use corral_wire::Reader;
 use corral_wire::frame::next_frame;

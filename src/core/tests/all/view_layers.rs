@@ -1,15 +1,15 @@
 //! The view against a plain map: random changes, with freezes, merges and swaps at random points. They are made on the
 //! state machine's view, and on two shards' views that lag behind it by different amounts.
 
-use corral_core::acl::AclList;
-use corral_core::change::Change;
-use corral_core::delta::Delta;
 use corral_core::ids::Zxid;
 use corral_core::path;
 use corral_core::shared::{Data, Text};
-use corral_core::snapshot::{Snapshot, merge_in_memory};
-use corral_core::view::{AclRef, NodeRef, View};
-use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
+use corral_core::tree::acl::{Acl, AclEntry, AclList};
+use corral_core::tree::change::Change;
+use corral_core::tree::delta::Delta;
+use corral_core::tree::snapshot::{Snapshot, merge_in_memory};
+use corral_core::tree::view::{AclRef, NodeRef, View};
+use corral_core::tree::znode::{NodeStat, Znode};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};

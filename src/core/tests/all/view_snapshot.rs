@@ -1,17 +1,16 @@
 //! The snapshot's bytes: what they keep, how small they are, and that damaged ones never do harm.
 
-use corral_core::acl::{AclList, identity};
-use corral_core::change::Change;
-use corral_core::command::Origin;
-use corral_core::delta::Delta;
-use corral_core::ids::{ConnId, SessionId, ShardId, Zxid};
+use corral_core::ids::{ConnId, Origin, SessionId, ShardId, Zxid};
 use corral_core::shared::{Data, Text};
-use corral_core::snapshot::{
+use corral_core::tree::acl::{Acl, AclEntry, AclList, identity};
+use corral_core::tree::change::Change;
+use corral_core::tree::delta::Delta;
+use corral_core::tree::snapshot::{
     AlignedBytes, CheckedMeta, CheckedSection, SECTION_ALIGN, SectionChecksums, Snapshot, SnapshotBytes, SnapshotFault,
     SnapshotLayout, SnapshotMerger, SnapshotSession, merge_in_memory,
 };
-use corral_core::view::View;
-use corral_core::znode::{Acl, AclEntry, NodeStat, Znode};
+use corral_core::tree::view::View;
+use corral_core::tree::znode::{NodeStat, Znode};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use rkyv::util::AlignedVec;

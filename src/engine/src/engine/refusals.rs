@@ -1,6 +1,6 @@
 //! Log lines about commands that a quota or a limit refused.
 
-use corral_core::evaluate::QuotaExceeded;
+use corral_core::apply::QuotaExceeded;
 use corral_core::ids::Millis;
 use corral_core::sequencer::{Oversized, Sequencer};
 

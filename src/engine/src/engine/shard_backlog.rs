@@ -4,7 +4,7 @@
 //! that the memory of batches in flight is bounded.
 
 use corral_consensus::{Backlog, Micros};
-use corral_core::change::AppliedBatch;
+use corral_core::apply::outcome::AppliedBatch;
 
 /// Bytes that a transaction takes on its way to the shards, beside its bytes in the log.
 const TXN_BYTES: u64 = 512;

@@ -5,12 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use corral_core::acl::ENTRIES_MAX;
-use corral_core::command::{AclSpec, Batch, Command, CommandKind, CreateOp, STAT_FIELDS, WriteOp};
-use corral_core::evaluate::features;
+use corral_core::command::{Batch, Command, CommandKind, CreateOp, STAT_FIELDS, WriteOp, features};
 use corral_core::ids::{Millis, WallMillis};
 use corral_core::shared::{Data, Text};
-use corral_core::znode::AclEntry;
+use corral_core::tree::acl::{AclEntry, AclSpec, ENTRIES_MAX};
 use corral_wire::error::ErrorCode;
 
 use super::{Checkers, Proposed};

@@ -2,10 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use corral_core::evaluate::StateMachine;
+use corral_core::apply::StateMachine;
 use corral_core::ids::{Millis, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
-use corral_core::reaper::ReapPolicy;
+use corral_core::sequencer::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::shard::ShardConfig;
 use corral_wire::OpCode;

@@ -3,12 +3,14 @@
 //!
 //! A peer's commands never passed a shard of this server, so that the state machine must take whatever can be decoded.
 
-use corral_core::command::{Batch, CommandKind, Origin};
-use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis, Zxid};
-use corral_core::peer::{Digest, Forward, Heartbeat, Pause, Paused, PeerMessage, SessionReport, Uninitialised};
-use corral_core::session::SessionTable;
-use corral_core::view::View;
+use corral_core::apply::StateMachine;
+use corral_core::apply::session::SessionTable;
+use corral_core::command::{Batch, CommandKind};
+use corral_core::forwarding::peer::{
+    Digest, Forward, Heartbeat, Pause, Paused, PeerMessage, SessionReport, Uninitialised,
+};
+use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::tree::view::View;
 
 use super::{Tally, Violation, rules};
 use crate::rng::Stream;

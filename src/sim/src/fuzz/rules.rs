@@ -2,12 +2,11 @@
 //!
 //! Paths and ACLs are judged by the model.
 
-use corral_core::acl::{self, AclList, Schemes, fix_up};
-use corral_core::command::{AclSpec, Batch, Command, CommandKind, WriteOp};
+use corral_core::command::{Batch, Command, CommandKind, WriteOp};
 use corral_core::ids::{SessionId, WallMillis};
 use corral_core::path::{has_parent, is_valid, name, parent};
 use corral_core::shared::{Data, Text};
-use corral_core::znode::{Acl, AclEntry};
+use corral_core::tree::acl::{self, Acl, AclEntry, AclList, AclSpec, Schemes, fix_up};
 
 use super::{Tally, Violation, records, servers};
 use crate::model::{allows, is_legal, is_within};

@@ -1,9 +1,9 @@
 //! Drives the engine: the events of its mailbox, then a turn, then its effects. Decides nothing.
 
 use corral_consensus::{BOOTSTRAP_INDEX, Micros};
-use corral_core::change::Outcome;
+use corral_core::apply::outcome::Outcome;
+use corral_core::forwarding::peer::PeerMessage;
 use corral_core::ids::{Millis, SessionId, WallMillis};
-use corral_core::peer::PeerMessage;
 use corral_core::shard::{Flow, SessionActivity, ShardMessage};
 use corral_engine::{CorruptState, Effect, Ended, Event, Finding, Now, PeerEvent, ToLog, ToPeers, Turned};
 use corral_peer::{Frame, Kind};

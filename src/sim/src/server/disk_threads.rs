@@ -2,7 +2,7 @@
 //! steps.
 
 use corral_core::sequencer::FrozenState;
-use corral_core::snapshot::{SnapshotFault, SnapshotMerger, section_bits_for};
+use corral_core::tree::snapshot::{SnapshotFault, SnapshotMerger, section_bits_for};
 use corral_engine::{CorruptState, Event, Finding, ToLog, WrittenSnapshot};
 use corral_storage::log::LogError;
 use corral_storage::{SimDisk, SnapshotFile, SnapshotHead, SnapshotWriter, purge};

@@ -1,9 +1,8 @@
 //! The machine that Raft replicates. It keeps the facts that the checkers want to see, and has the planted bugs.
 
 use corral_consensus::{Index, Machine, ServerId, Term};
-use corral_core::change::SessionChange;
-use corral_core::command::{Batch, Command, CommandKind};
-use corral_core::evaluate::features;
+use corral_core::apply::outcome::SessionChange;
+use corral_core::command::{Batch, Command, CommandKind, features};
 use corral_core::ids::SessionId;
 use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Sequencer, Ticked};
 use corral_engine::Replicated;

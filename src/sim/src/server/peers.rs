@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use corral_consensus::ServerId;
-use corral_core::peer::PeerMessage;
+use corral_core::forwarding::peer::PeerMessage;
 use corral_engine::{Event, PeerEvent};
 use corral_peer::{Frame, Kind};
 

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, ServerId};
+use corral_core::command::features;
 use corral_core::cost::COMMAND_MAX;
-use corral_core::evaluate::features;
 use corral_core::forwarding::{EnsembleConfig, Founders};
-use corral_core::reaper::ReapPolicy;
+use corral_core::sequencer::reaper::ReapPolicy;
 use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
-use corral_core::snapshot::{AlignedBytes, Snapshot, SnapshotLayout};
+use corral_core::tree::snapshot::{AlignedBytes, Snapshot, SnapshotLayout};
 use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
 use corral_engine::{LoadedSnapshot, Offered, OnDamage, Purpose, on_damage};
 use corral_peer::Generation;

@@ -1,13 +1,14 @@
 //! Drives the shards: messages, sockets, turns.
 
+use corral_core::apply::outcome::{AppliedBatch, SessionChange};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use corral_core::change::{AppliedBatch, Change, SessionChange};
-use corral_core::conn::Close;
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::shard::ShardMessage;
+use corral_core::shard::conn::Close;
+use corral_core::tree::change::Change;
 use corral_engine::Event;
 
 use super::{Inner, ShardSide};

@@ -6,7 +6,7 @@
 //! bytes come back, as from a backup: a server without data is a fault of its own.
 
 use bytes::Bytes;
-use corral_core::snapshot::SectionChecksums;
+use corral_core::tree::snapshot::SectionChecksums;
 use corral_engine::SnapshotContent;
 use corral_storage::SnapshotError::{Damaged, DamagedSection};
 use corral_storage::log::{Log, LogConfig};

@@ -1,12 +1,12 @@
 //! Membership changes, as a leader of three takes them.
 
 use super::*;
-use crate::evaluate::StateMachine;
+use crate::apply::StateMachine;
+use crate::apply::session::SessionTable;
 use crate::ids::{ConnId, ShardId};
-use crate::reaper::ReapPolicy;
 use crate::sequencer::SequencerConfig;
-use crate::session::SessionTable;
-use crate::view::View;
+use crate::sequencer::reaper::ReapPolicy;
+use crate::tree::view::View;
 
 const LINES: &str = "server.1=a:1:2:participant;3\nserver.2=b:1:2:participant;3\nserver.3=c:1:2:participant;3\n";
 const ASKER: Origin = Origin { server: 2, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
@@ -73,7 +73,7 @@ impl Leader {
         let text = |text: &str| (!text.is_empty()).then(|| Text::from(text));
         let request =
             crate::servers::Reconfig { joining: text(joining), leaving: text(leaving), members: None, from: -1 };
-        let (present, version) = evaluate::servers(self.sequencer.machine().view()).expect("there is a list");
+        let (present, version) = apply::servers(self.sequencer.machine().view()).expect("there is a list");
         let next = request.apply(&present, 1).expect("it is legal");
         self.sequencer.ask(Millis(self.now), Some(ASKER), &next, version);
     }
@@ -106,7 +106,7 @@ impl Leader {
     }
 
     fn ids(&self) -> Vec<u8> {
-        let list = evaluate::servers(self.sequencer.machine().view()).expect("there is a list").0;
+        let list = apply::servers(self.sequencer.machine().view()).expect("there is a list").0;
         list.0.keys().copied().collect()
     }
 }
@@ -285,7 +285,7 @@ fn no_other_change_slips_in_between() {
     assert!(leader.look(1).is_some());
     // In that batch was another change.
     let mut leader = Leader::new();
-    let (present, version) = evaluate::servers(leader.sequencer.machine().view()).expect("there is a list");
+    let (present, version) = apply::servers(leader.sequencer.machine().view()).expect("there is a list");
     leader.sequencer.ask(Millis(0), Some(ASKER), &present, version - 1);
     assert_eq!(leader.look(1), None);
     assert!(failed(&leader.order(), ErrorCode::ReconfigInProgress));

@@ -1,15 +1,17 @@
 //! Commands are judged before they are logged. A logged command is carried out.
 
-use crate::change::{AppliedBatch, Change, OpResult, Outcome};
-use crate::command::{Batch, Command, CommandKind, Origin, Proposals, WriteOp};
+use crate::apply::StateMachine;
+use crate::apply::outcome::{AppliedBatch, OpResult, Outcome};
+use crate::apply::session::{Ephemerals, Session, SessionTable};
+use crate::command::{Batch, Command, CommandKind, Proposals, WriteOp, features};
 use crate::cost::COMMAND_MAX;
-use crate::evaluate::{StateMachine, features};
-use crate::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
+use crate::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
 use crate::sequencer::{Sequencer, SequencerConfig};
-use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::{Data, Text};
-use crate::view::View;
-use crate::znode::{Acl, NodeStat, Znode};
+use crate::tree::acl::Acl;
+use crate::tree::change::Change;
+use crate::tree::view::View;
+use crate::tree::znode::{NodeStat, Znode};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -108,7 +110,7 @@ fn a_costly_command_is_judged_on_the_state_that_it_meets() {
         op: crate::command::CreateOp::Create,
         path: Text::from("/b"),
         data: None,
-        acl: crate::command::AclSpec::Open,
+        acl: crate::tree::acl::AclSpec::Open,
         flags: 0,
         ttl_ms: -1,
     };

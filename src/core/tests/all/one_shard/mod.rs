@@ -2,18 +2,20 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each module uses its part")]
 
-use corral_core::change::{AppliedBatch, Change};
-use corral_core::command::{Batch, Command, CommandKind, Origin, Proposals};
-use corral_core::conn::Close;
-use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Micros, Millis, ShardId, WallMillis, Zxid};
+use corral_core::apply::StateMachine;
+use corral_core::apply::outcome::AppliedBatch;
+use corral_core::apply::session::SessionTable;
+use corral_core::command::{Batch, Command, CommandKind, Proposals};
+use corral_core::ids::{ConnId, Micros, Millis, Origin, ShardId, WallMillis, Zxid};
 use corral_core::limits::ShardLimits;
-use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
+use corral_core::shard::conn::Close;
 use corral_core::shard::{ClientEvent, Effects, NewClient, Shard, ShardConfig, ShardEvent, ShardMessage};
 use corral_core::shared::{Data, Text};
-use corral_core::view::View;
-use corral_core::znode::{Acl, NodeStat, Znode};
+use corral_core::tree::acl::Acl;
+use corral_core::tree::change::Change;
+use corral_core::tree::view::View;
+use corral_core::tree::znode::{NodeStat, Znode};
 use corral_wire::frame::{append_frame, next_frame};
 use corral_wire::records::{ConnectRequest, GetChildrenRequest, ReplyHeader, RequestHeader};
 use corral_wire::{OpCode, Reader, Writer};

@@ -3,16 +3,18 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each module uses its part")]
 
-use corral_core::change::{AppliedTxn, Change, OpResult, Outcome};
-use corral_core::command::{AclSpec, Command, CommandKind, CreateOp, Identity, Origin, Proposals, WriteOp};
+use corral_core::apply::StateMachine;
+use corral_core::apply::outcome::{AppliedTxn, OpResult, Outcome};
+use corral_core::apply::session::{Ephemerals, Session, SessionTable};
+use corral_core::command::{Command, CommandKind, CreateOp, Proposals, WriteOp};
 use corral_core::cost::{COMMAND_MAX, ENTRY_MAX};
-use corral_core::evaluate::StateMachine;
-use corral_core::ids::{ConnId, Millis, SessionId, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
-use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
-use corral_core::view::View;
-use corral_core::znode::{Acl, Owner, Znode};
+use corral_core::tree::acl::{Acl, AclSpec, Identity};
+use corral_core::tree::change::Change;
+use corral_core::tree::view::View;
+use corral_core::tree::znode::{Owner, Znode};
 use corral_wire::ErrorCode;
 use std::sync::Arc;
 
@@ -41,8 +43,9 @@ impl World {
     }
 
     pub fn znode(&mut self, path: &str, owner: Owner) {
-        let node = Znode { stat: corral_core::znode::NodeStat::default(), acl: Acl::Open, data: None };
-        let node = Arc::new(Znode { stat: corral_core::znode::NodeStat { owner: owner.bits(), ..node.stat }, ..node });
+        let node = Znode { stat: corral_core::tree::znode::NodeStat::default(), acl: Acl::Open, data: None };
+        let node =
+            Arc::new(Znode { stat: corral_core::tree::znode::NodeStat { owner: owner.bits(), ..node.stat }, ..node });
         let (at, zxid) = (self.view.hashed(Text::from(path)), self.view.zxid());
         self.view.apply(zxid, &Change::Created { at, node });
     }

@@ -3,18 +3,19 @@
 //! Drives the actors as the server's executors do. A request is one turn of the shard. A log entry is one turn of the
 //! consensus core and one more of the shard. Entries are decoded from their bytes, as on a follower or in a replay.
 
+use corral_core::command::features;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corral_core::change::{OpResult, Outcome};
-use corral_core::evaluate::{StateMachine, features};
+use corral_core::apply::StateMachine;
+use corral_core::apply::outcome::{OpResult, Outcome};
 use corral_core::ids::{ConnId, Millis, ShardId, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::sequencer::Sequencer;
 use corral_core::shard::{Requests, SessionActivity, ShardMessage};
-use corral_core::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
-use corral_core::view::View;
+use corral_core::tree::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
+use corral_core::tree::view::View;
 use corral_wire::records::ConnectResponse;
 use corral_wire::{OpCode, Reader};
 use rustix::time::{ClockId, clock_gettime};
