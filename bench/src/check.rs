@@ -264,7 +264,14 @@ mod tests {
         check("", Kind::Multi, &multi(&[100; 4]), "");
         check("", Kind::Multi, &multi(&[100, 100, 100, 99]), "Stat.dataLength");
         check("", Kind::Multi, &multi(&[100; 5]), "number of results is wrong: expected 4");
-        let failed = |code| encoded(|writer| corral_wire::multi::encode_failed(writer, 4, 1, code));
+        let failed = |code| {
+            encoded(|writer| {
+                let mut results = MultiResponseEncoder::new(writer);
+                let behind = [ErrorCode::RuntimeInconsistency; 2];
+                [ErrorCode::Ok, code].into_iter().chain(behind).for_each(|code| results.error(code));
+                results.finish();
+            })
+        };
         check("", Kind::Multi, &failed(ErrorCode::NoNode), "NONODE");
         assert_eq!(judged(&workload("-o multi"), Kind::Multi, 3, 0, &failed(ErrorCode::ThrottledOp)), Ok(-127));
     }

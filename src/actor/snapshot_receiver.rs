@@ -108,8 +108,8 @@ fn forget(disk: &MmapDisk, file: &str) {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use corral_core::apply::session::SessionTable;
     use corral_core::sequencer::FrozenState;
+    use corral_core::session::SessionTable;
     use corral_core::tree::view::View;
     use corral_storage::{SyncRecipe, list_snapshots};
     use std::sync::Arc;

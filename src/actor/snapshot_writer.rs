@@ -328,14 +328,16 @@ fn retire(disk: &MmapDisk, settings: &SnapshotSettings, newest: SnapshotPosition
 
 #[cfg(test)]
 mod tests {
+    use corral_core::ops;
+    use corral_core::ops::{CreateOp, WriteOp};
     use corral_core::tree::acl::{Acl, AclSpec};
     use std::fs::File;
     use std::os::unix::fs::FileExt as _;
 
     use corral_core::apply::StateMachine;
-    use corral_core::apply::session::{Ephemerals, Session, SessionTable};
-    use corral_core::command::{Batch, Command, CommandKind, CreateOp, WriteOp};
+    use corral_core::command::{Batch, Command, CommandKind};
     use corral_core::ids::{SessionId, WallMillis};
+    use corral_core::session::{Ephemerals, Session, SessionTable};
     use corral_core::shared::Data;
     use corral_core::tree::change::Change;
     use corral_core::tree::view::View;
@@ -469,7 +471,7 @@ mod tests {
 
     fn create(path: &str, data: &[u8]) -> WriteOp {
         let (path, data) = (path.into(), Some(Data::from(data)));
-        WriteOp::Create { op: CreateOp::Create, path, data, acl: AclSpec::Open, flags: 0, ttl_ms: -1 }
+        WriteOp::Create(ops::Create { op: CreateOp::Create, path, data, acl: AclSpec::Open, flags: 0, ttl_ms: -1 })
     }
 
     #[test]
@@ -500,7 +502,7 @@ mod tests {
         let open = File::options().write(true).open(&file).expect("it opens");
         open.write_all_at(b"DAMAGE", place as u64).expect("it is written");
 
-        apply(&mut machine, WriteOp::SetAcl { path: "/large".into(), acl: AclSpec::Open, version: -1 });
+        apply(&mut machine, WriteOp::SetAcl(ops::SetAcl { path: "/large".into(), acl: AclSpec::Open, version: -1 }));
         let state = frozen(&mut machine, 3);
         assert!(matches!(write(state), Err(NotWritten::Damaged(_))));
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM};
-use corral_core::apply::session::{Ephemerals, Session, SessionTable};
 use corral_core::ids::SessionId;
 use corral_core::sequencer::FrozenState;
+use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::tree::snapshot::{TreeBuilder, initial_snapshot};
 use corral_engine::Purpose;
 use corral_peer::Generation;

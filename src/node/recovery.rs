@@ -2,7 +2,7 @@
 //!
 //! A thread of its own, before any actor starts. Says how far it is while that takes long.
 
-use corral_core::command::features;
+use corral_core::features;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 

@@ -50,7 +50,7 @@ def test_optional_schemes_give_no_identity_by_a_packet(context):
 
 
 def test_usage_of_a_quota_follows_the_tree(context):
-    """What is refused is in the recordings and in src/core/src/apply/usage.rs."""
+    """What is refused is in the recordings and in src/core/src/quota/usage.rs."""
     client = context.client()
     root = context.root(client)
     client.create(f"{root}/b", b"12345")

@@ -1,9 +1,11 @@
 //! The parts of a write and of a read by themselves: lookups, evaluation, batches for the log, watches, the log without its sync.
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::session::{Ephemerals, Session, SessionTable};
-use corral_core::command::{Batch, Command, CommandKind, CreateOp, WriteOp};
+use corral_core::command::{Batch, Command, CommandKind};
 use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis};
+use corral_core::ops;
+use corral_core::ops::{CreateOp, WriteOp};
+use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shard::watch::{Kind, Mode, WatchLimits, WatchTable};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclSpec, Identity};
@@ -61,18 +63,18 @@ fn batch(first_zxid: u64, kinds: impl Iterator<Item = CommandKind>) -> Batch {
 }
 
 fn create(path: &str) -> WriteOp {
-    WriteOp::Create {
+    WriteOp::Create(ops::Create {
         op: CreateOp::Create,
         path: Text::from(path),
         data: Some(Data::from(&DATA[..])),
         acl: AclSpec::Open,
         flags: 0,
         ttl_ms: -1,
-    }
+    })
 }
 
 fn set(path: &str) -> WriteOp {
-    WriteOp::SetData { path: Text::from(path), data: Some(Data::from(&DATA[..])), version: -1 }
+    WriteOp::SetData(ops::SetData { path: Text::from(path), data: Some(Data::from(&DATA[..])), version: -1 })
 }
 
 /// Nothing is freed at the end of a case: what is left over differs with the number of times.

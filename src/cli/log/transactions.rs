@@ -3,9 +3,11 @@
 //! The log holds requests, not results: a request that was refused is shown too. Data, passwords and identities are secrets of the
 //! clients. Of data only the size is shown, and of an id in an ACL no hash.
 
+use corral_core::ops;
+use corral_core::ops::{CreateOp, WriteOp};
 use std::fmt;
 
-use corral_core::command::{Batch, BatchError, CommandKind, CreateOp, WriteOp};
+use corral_core::command::{Batch, BatchError, CommandKind};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclEntry, AclSpec, redact};
 use corral_wire::OpCode;
@@ -158,18 +160,20 @@ fn command_of(kind: &CommandKind) -> What {
 
 fn write(op: &WriteOp) -> What {
     let (code, mut details): (OpCode, Details) = match op {
-        WriteOp::Create { op, .. } => (created_by(*op), Vec::new()),
-        WriteOp::Delete { .. } => (OpCode::Delete, Vec::new()),
-        WriteOp::SetData { .. } => (OpCode::SetData, Vec::new()),
-        WriteOp::SetAcl { acl, .. } => (OpCode::SetAcl, vec![("acl", json!(acl_text(acl)))]),
-        WriteOp::Check { .. } => (OpCode::Check, Vec::new()),
-        WriteOp::CheckNotExists { .. } => (OpCode::CheckNotExists, Vec::new()),
-        WriteOp::CheckStat { stat, .. } => (OpCode::CheckStat, vec![("stat", json!(stat))]),
-        WriteOp::TryRemove { .. } => (OpCode::TryRemove, Vec::new()),
-        WriteOp::RemoveRecursive { limit, .. } => (OpCode::RemoveRecursive, vec![("limit", json!(limit))]),
+        WriteOp::Create(ops::Create { op, .. }) => (created_by(*op), Vec::new()),
+        WriteOp::Delete(..) => (OpCode::Delete, Vec::new()),
+        WriteOp::SetData(..) => (OpCode::SetData, Vec::new()),
+        WriteOp::SetAcl(ops::SetAcl { acl, .. }) => (OpCode::SetAcl, vec![("acl", json!(acl_text(acl)))]),
+        WriteOp::Check(..) => (OpCode::Check, Vec::new()),
+        WriteOp::CheckNotExists(..) => (OpCode::CheckNotExists, Vec::new()),
+        WriteOp::CheckStat(ops::CheckStat { stat, .. }) => (OpCode::CheckStat, vec![("stat", json!(stat))]),
+        WriteOp::TryRemove(..) => (OpCode::TryRemove, Vec::new()),
+        WriteOp::RemoveRecursive(ops::RemoveRecursive { limit, .. }) => {
+            (OpCode::RemoveRecursive, vec![("limit", json!(limit))])
+        }
     };
     match op {
-        WriteOp::Create { data, acl, flags, ttl_ms, .. } => {
+        WriteOp::Create(ops::Create { data, acl, flags, ttl_ms, .. }) => {
             details.push(("bytes", json!(data.as_ref().map(|data| data.len()))));
             details.push(match CreateMode::from_flag(*flags) {
                 Some(mode) => ("mode", json!(mode.name())),
@@ -182,17 +186,19 @@ fn write(op: &WriteOp) -> What {
                 details.push(("acl", json!(acl_text(acl))));
             }
         }
-        WriteOp::SetData { data, .. } => details.push(("bytes", json!(data.as_ref().map(|data| data.len())))),
+        WriteOp::SetData(ops::SetData { data, .. }) => {
+            details.push(("bytes", json!(data.as_ref().map(|data| data.len()))))
+        }
         _ => {}
     }
     match op {
-        WriteOp::Delete { version, .. }
-        | WriteOp::SetData { version, .. }
-        | WriteOp::SetAcl { version, .. }
-        | WriteOp::Check { version, .. }
-        | WriteOp::CheckNotExists { version, .. }
-        | WriteOp::CheckStat { version, .. }
-        | WriteOp::TryRemove { version, .. }
+        WriteOp::Delete(ops::Delete { version, .. })
+        | WriteOp::SetData(ops::SetData { version, .. })
+        | WriteOp::SetAcl(ops::SetAcl { version, .. })
+        | WriteOp::Check(ops::Check { version, .. })
+        | WriteOp::CheckNotExists(ops::CheckNotExists { version, .. })
+        | WriteOp::CheckStat(ops::CheckStat { version, .. })
+        | WriteOp::TryRemove(ops::TryRemove { version, .. })
             if *version != VERSION_ANY =>
         {
             details.push(("version", json!(version)));
@@ -237,6 +243,7 @@ mod tests {
     use super::*;
     use corral_core::command::Command;
     use corral_core::ids::{SessionId, WallMillis};
+    use corral_core::ops;
     use corral_core::tree::acl::Identity;
     use std::sync::Arc;
 
@@ -253,20 +260,20 @@ mod tests {
 
     #[test]
     fn each_operation_has_a_line_and_secrets_have_none() {
-        let create = WriteOp::Create {
+        let create = WriteOp::Create(ops::Create {
             op: CreateOp::Create2,
             path: "/a\nb".into(),
             data: Some(b"secret".as_slice().into()),
             acl: AclSpec::List(vec![AclEntry { perms: 9, scheme: "digest".into(), id: "me:hash".into() }]),
             flags: CreateMode::EphemeralSequential.flag(),
             ttl_ms: -1,
-        };
-        let delete = WriteOp::Delete { path: "/c".into(), version: 3 };
+        });
+        let delete = WriteOp::Delete(ops::Delete { path: "/c".into(), version: 3 });
         let attach = CommandKind::AttachSession { session: SessionId(0xCD), timeout_ms: 4000, password: [7; 16] };
         let lines = lines_of(vec![
             command(attach),
             command(CommandKind::Multi(vec![create, delete])),
-            command(CommandKind::Op(WriteOp::SetData { path: "/c".into(), data: None, version: -1 })),
+            command(CommandKind::Op(WriteOp::SetData(ops::SetData { path: "/c".into(), data: None, version: -1 }))),
         ]);
         let begin = "2026-11-21T13:05:58.007Z session 0xab";
         let expect = [

@@ -3,51 +3,45 @@
 //! Checks stand in the exact order of ZooKeeper's `PrepRequestProcessor` (protocol chapter 11). There is no state but
 //! the committed one: a command is evaluated when its log entry is committed, against everything before it.
 
-mod bounds;
-mod count;
-mod draft;
-mod keeper;
-mod ops;
 pub mod outcome;
 mod owners;
 mod proof;
-mod quota;
 mod reconfig;
-pub mod session;
-mod subtrees;
-mod usage;
+mod system_nodes;
 mod weight;
 
-use crate::apply::outcome::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
-use crate::tree::acl::Identity;
-pub use keeper::system_nodes;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
-pub use quota::QuotaReport;
-pub(crate) use quota::{counts, may_set_quota};
 pub use reconfig::{Begun, configured, servers};
-pub use usage::{Measure, QuotaExceeded};
+pub use system_nodes::system_nodes;
 pub(crate) use weight::{Circumstances, cost_at_most, cost_of_znodes};
 
-use crate::apply::draft::Draft;
-use crate::apply::session::{Ephemerals, Session, SessionTable};
-use crate::command::{Batch, Command, CommandKind, Counted, features};
+use crate::command::{Batch, Command, CommandKind};
 use crate::cost::{self, Budget};
+use crate::features;
 use crate::ids::{Origin, SessionId, Zxid};
+use crate::ops::caller::{BatchContext, Caller};
+use crate::ops::draft::Draft;
+use crate::ops::{OpResult, WriteOp};
+use crate::quota::count::Counted;
+use crate::quota::usage::QuotaExceeded;
+use crate::quota::{Books, QUOTA_DELETE_COST, QuotaReport, Quotas};
+use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::Text;
+use crate::tree::acl::Identity;
 use crate::tree::change::Changes;
 use crate::tree::snapshot::Snapshot;
 use crate::tree::view::{View, WARM_MAX};
-use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::{fmt, mem};
 use corral_wire::error::ErrorCode;
-use ops::Caller;
+use outcome::{AppliedBatch, AppliedTxn, Outcome, SessionChange};
 use owners::{close_changes, note_owner, reap, session_id};
-use quota::{Books, QUOTA_DELETE_COST, Quotas};
+use reconfig::Membership;
 
 /// Returns the epoch that the leader of a term begins behind this last zxid. It is the term, or one more than the last
 /// epoch, whichever is larger: zxids only grow.
@@ -62,10 +56,7 @@ pub struct StateMachine {
     sessions: SessionTable,
     quotas: Quotas,
     reapable: BTreeSet<Text>,
-    /// The membership change that is under way. Snapshots keep it beside the tree.
-    begun: Option<Box<Begun>>,
-    /// How often the membership has changed since the machine was made.
-    list_changes: u64,
+    membership: Membership,
     /// Units of cost spent by all commands since the machine was made.
     units_spent: u64,
     /// Limit on the cost of one command, see [`cost::COMMAND_MAX`].
@@ -97,8 +88,7 @@ impl StateMachine {
             sessions,
             quotas,
             reapable,
-            begun: None,
-            list_changes: 0,
+            membership: Membership::default(),
             units_spent: 0,
             command_cost_max: cost::COMMAND_MAX,
             has_admitted: false,
@@ -108,7 +98,7 @@ impl StateMachine {
     /// .. and the membership change that was begun where the snapshot ends.
     #[must_use]
     pub fn in_the_middle_of(self, begun: Option<Begun>) -> Self {
-        Self { begun: begun.map(Box::new), ..self }
+        Self { membership: Membership::of(begun), ..self }
     }
 
     /// The state of a snapshot behind an entry with [`features::ADMITTED`].
@@ -142,6 +132,11 @@ impl StateMachine {
         &self.sessions
     }
 
+    /// Compares a password with the session's. One look-up, on the consensus actor's core.
+    pub fn proof(&self, session: SessionId, password: &[u8; 16]) -> Proof {
+        Proof::of(self.sessions.get(&session), self.view.zxid(), session, password)
+    }
+
     /// Paths of all containers and TTL nodes.
     pub const fn reapable(&self) -> &BTreeSet<Text> {
         &self.reapable
@@ -149,12 +144,12 @@ impl StateMachine {
 
     /// The membership change that is under way.
     pub fn begun(&self) -> Option<&Begun> {
-        self.begun.as_deref()
+        self.membership.begun()
     }
 
     /// How often the membership has changed since the machine was made.
     pub const fn list_changes(&self) -> u64 {
-        self.list_changes
+        self.membership.changes()
     }
 
     /// Units of [`cost`] that all commands took since the machine was made. The state does not depend on it.
@@ -237,15 +232,15 @@ impl StateMachine {
         match kind {
             CommandKind::Op(op) => {
                 let caller = self.caller(origin, session, identities, context, zxid);
-                let mut draft = Draft::for_op(&self.view, zxid, &op);
-                let result = caller.evaluate(&mut draft, op);
+                let mut draft = draft_for(&self.view, zxid, &op);
+                let result = evaluate(&caller, &mut draft, op);
                 applied.changes = draft.into_changes();
                 applied.outcome = Outcome::Op(result.unwrap_or_else(OpResult::Error));
                 self.note(caller.budget.spent(), caller.beyond_quota.into_inner());
             }
             CommandKind::Multi(ops) => {
                 let caller = self.caller(origin, session, identities, context, zxid);
-                match caller.evaluate_all(&self.view, ops) {
+                match evaluate_all(&caller, &self.view, ops) {
                     Ok((changes, results)) => {
                         applied.changes = changes;
                         applied.outcome = Outcome::Multi(results);
@@ -309,10 +304,10 @@ impl StateMachine {
         kind: CommandKind,
     ) {
         let zxid = applied.zxid;
-        applied.outcome = Outcome::Op(OpResult::Checked);
+        applied.outcome = Outcome::Op(OpResult::CHECKED);
         match kind {
             CommandKind::SystemNodes(nodes) => {
-                applied.changes = keeper::system_changes(&self.view, zxid, context.time, nodes);
+                applied.changes = system_nodes::system_changes(&self.view, zxid, context.time, nodes);
             }
             CommandKind::QuotaCounted(counted) => applied.changes = self.quotas.counted(&self.view, &counted),
             CommandKind::Reap { path, mzxid } => {
@@ -323,11 +318,12 @@ impl StateMachine {
             }
             CommandKind::Reconfig(request) => {
                 let caller = self.caller(applied.origin, session, identities, context, zxid);
-                (applied.changes, applied.outcome) = caller.reconfig(&self.view, &request, self.begun.is_some());
-                self.note(caller.budget.spent(), None);
-                self.list_changes += u64::from(!applied.changes.is_empty());
+                (applied.changes, applied.outcome) = self.membership.request(&caller, &self.view, &request);
+                let units = caller.budget.spent();
+                self.note(units, None);
+                self.membership.count(&applied.changes);
             }
-            kind => self.reconfigure(context, applied, &kind),
+            kind => self.membership.carry_out(&self.view, context, applied, &kind),
         }
     }
 
@@ -343,12 +339,12 @@ impl StateMachine {
         let caller = self.caller(command.origin, command.session, identities, &context, zxid);
         match &command.kind {
             CommandKind::Op(op) => {
-                let mut draft = Draft::for_op(&self.view, zxid, op);
+                let mut draft = draft_for(&self.view, zxid, op);
                 // The budget shows the cost. The result is not needed.
-                let _ = caller.evaluate(&mut draft, op.clone());
+                let _ = evaluate(&caller, &mut draft, op.clone());
             }
             CommandKind::Multi(ops) => {
-                let _ = caller.evaluate_all(&self.view, ops.clone());
+                let _ = evaluate_all(&caller, &self.view, ops.clone());
             }
             _ => return false,
         }
@@ -398,13 +394,41 @@ impl StateMachine {
     }
 }
 
-/// The context that all commands of a batch share.
-struct BatchContext {
-    time: i64,
-    features: u32,
-    /// Znodes that counts of usage may still visit; `None` before the first count.
-    countable: Cell<Option<u64>>,
+/// For one operation: nearly all make one change, after all their checks.
+fn draft_for<'v>(view: &'v View, zxid: Zxid, op: &WriteOp) -> Draft<'v> {
+    if matches!(op, WriteOp::RemoveRecursive(_)) { Draft::chained(view, zxid) } else { Draft::single(view, zxid) }
+}
+
+/// Evaluates one operation, which costs something even if its first check fails.
+fn evaluate(caller: &Caller<'_>, draft: &mut Draft<'_>, op: WriteOp) -> Result<OpResult, ErrorCode> {
+    caller.spend(cost::OP + cost::bytes(op.bytes()))?;
+    op.evaluate(caller, draft)
+}
+
+/// All or nothing, each operation against the state left by those before it (protocol chapter 13.2).
+///
+/// # Errors
+/// MARSHALLINGERROR, when an operation breaks the check off: then there are no results at all.
+fn evaluate_all(caller: &Caller<'_>, view: &View, ops: Vec<WriteOp>) -> Result<(Changes, Vec<OpResult>), ErrorCode> {
+    let count = ops.len();
+    let mut draft = Draft::chained(view, caller.zxid);
+    let mut results = Vec::with_capacity(count);
+    for op in ops {
+        match evaluate(caller, &mut draft, op) {
+            Ok(result) => results.push(result),
+            Err(ErrorCode::MarshallingError) => return Err(ErrorCode::MarshallingError),
+            Err(code) => {
+                let failed_at = results.len();
+                results = vec![OpResult::Error(ErrorCode::RuntimeInconsistency); count];
+                for (at, result) in results.iter_mut().enumerate().take(failed_at + 1) {
+                    *result = OpResult::Error(if at == failed_at { code } else { ErrorCode::Ok });
+                }
+                return Ok((Changes::new(), results));
+            }
+        }
+    }
+    Ok((draft.into_changes(), results))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

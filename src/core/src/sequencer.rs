@@ -18,13 +18,15 @@ pub use room::Oversized;
 pub use snapshots::SnapshotPolicy;
 
 use crate::apply::outcome::{AppliedBatch, AppliedEntry, Outcome, SessionChange};
-use crate::apply::session::{Expiry, SessionTable};
-use crate::apply::{Proof, QuotaReport, StateMachine, configured, epoch_of, system_nodes};
-use crate::command::{Batch, Command, CommandKind, Proposals, features};
+use crate::apply::{Proof, StateMachine, configured, epoch_of, system_nodes};
+use crate::command::{Batch, Command, CommandKind, Proposals};
 use crate::cost::COMMAND_MAX;
+use crate::features;
 use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
+use crate::quota::QuotaReport;
 use crate::report::Sizes;
 use crate::sequencer::reaper::{Chosen, ReapPolicy, Reaper};
+use crate::session::{Expiry, SessionTable};
 use crate::shared::Text;
 use crate::tree::delta::Delta;
 use crate::tree::snapshot::Snapshot;
@@ -283,10 +285,9 @@ impl Sequencer {
 
     /// Proposes the znodes that this version needs before the first client connects.
     fn propose_system_nodes(&mut self) {
-        if self.config.features & features::KEEPER == 0 {
-            return;
-        }
-        if let Some(nodes) = system_nodes(self.machine.view()) {
+        if self.config.features & features::KEEPER != 0
+            && let Some(nodes) = system_nodes(self.machine.view())
+        {
             self.propose_own(CommandKind::SystemNodes(nodes));
         }
     }
@@ -563,8 +564,7 @@ impl Sequencer {
     pub fn freeze(&mut self, now: Millis, extra: Vec<u8>) -> FrozenState {
         assert!(!self.snapshot_running(), "one snapshot at a time");
         self.since_snapshot.begin(now);
-        let view = self.machine.view_mut();
-        let delta = view.freeze();
+        let delta = self.machine.view_mut().freeze();
         let view = self.machine.view();
         let frozen = FrozenState {
             snapshot: Arc::clone(view.snapshot()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use corral_consensus::{Membership, RaftNode, ServerId};
-use corral_core::command::features;
+use corral_core::features;
 use corral_core::sequencer::Sequencer;
 
 /// The reports on the connections that other servers dialled.

@@ -10,7 +10,7 @@ use corral_consensus::{
     Index, LogDisk, Membership, Micros, PeerBody, PeerError, PeerMessage as RaftMessage, RaftNode, Replica, Role,
     RoleChange, ServerId,
 };
-use corral_core::command::features;
+use corral_core::features;
 use corral_core::forwarding::peer::PeerMessage;
 use corral_core::forwarding::{Forwarding, Leadership, Sender};
 use corral_core::ids::{Millis, Zxid};

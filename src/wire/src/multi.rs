@@ -104,6 +104,25 @@ impl<'a> MultiOp<'a> {
         }
     }
 
+    /// The path that it is for. `None` is a null path.
+    #[must_use]
+    pub const fn path(&self) -> Option<&'a str> {
+        match self {
+            Self::Create { request, .. } => request.path,
+            Self::Delete(request) => request.path,
+            Self::SetData(request) => request.path,
+            Self::Check(request) => request.path,
+            Self::CheckNotExists(request) => request.path,
+            Self::CheckStat(request) => request.path,
+            Self::TryRemove(request) => request.path,
+            Self::RemoveRecursive(request) => request.path,
+            Self::GetData(request) => request.path,
+            Self::GetChildren(request) => request.path,
+            Self::FilteredList(request) => request.path,
+            Self::FilteredListWithStatsAndData(request) => request.path,
+        }
+    }
+
     /// The operation ZooKeeper carries out. Inside a multi, unlike outside, a create or create2 with the flag of a
     /// container is a createContainer, and its result has type 15.
     #[must_use]
@@ -571,20 +590,6 @@ impl<'w, 'v> MultiResponseEncoder<'w, 'v> {
     pub fn finish(self) {
         MultiHeader::END.encode(self.writer);
     }
-}
-
-/// Appends the body of a failed multi of `count` operations, with `code` for the operation at `failed` (from 0). Before
-/// it the code is 0, behind it [`ErrorCode::RuntimeInconsistency`]. The reply header of a failed multi has error 0.
-pub fn encode_failed(writer: &mut Writer<'_>, count: usize, failed: usize, code: ErrorCode) {
-    let mut encoder = MultiResponseEncoder::new(writer);
-    for at in 0..count {
-        encoder.error(match at.cmp(&failed) {
-            core::cmp::Ordering::Less => ErrorCode::Ok,
-            core::cmp::Ordering::Equal => code,
-            core::cmp::Ordering::Greater => ErrorCode::RuntimeInconsistency,
-        });
-    }
-    encoder.finish();
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use corral_core::apply::session::SessionTable;
 use corral_core::ids::Zxid;
+use corral_core::session::SessionTable;
 use corral_core::tree::digest::{self, DIGEST_VERSION};
 use corral_core::tree::view::{NodeRef, View};
 use corral_wire::jute::Writer;

@@ -1,10 +1,11 @@
 //! Applied transactions, the only input of shards. Each has the changes of the tree, the change of a session, and the outcome
 //! for the connection that asked.
 
-use crate::apply::session::Ephemerals;
 use crate::ids::{Origin, SessionId, WallMillis, Zxid};
+use crate::ops::OpResult;
 use crate::servers::Servers;
-use crate::shared::{Data, Text};
+use crate::session::Ephemerals;
+use crate::shared::Data;
 use crate::tree::change::Changes;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,51 +21,6 @@ pub enum SessionChange {
     Attached(SessionId),
     /// Ended by its client or by expiry; its connections are closed.
     Closed(SessionId),
-}
-
-/// Those of ClickHouse Keeper's operations that answer with nothing but success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeeperOp {
-    /// No znode had this path, or the znode had another version than the client named.
-    CheckNotExists,
-    /// The znode has each field of the Stat that the client named.
-    CheckStat,
-    /// The znode and all below it were deleted, or did not exist.
-    RemoveRecursive,
-    /// The znode was deleted, or delete would have answered `NoNode`, `BadVersion` or `NotEmpty`.
-    TryRemove,
-}
-
-/// The result of one operation, as values; the origin's shard turns it into bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpResult {
-    /// Of create.
-    Created {
-        /// Path of the new znode, with its sequence number.
-        path: Text,
-    },
-    /// Of create2, createContainer and createTTL.
-    CreatedStat {
-        /// Path of the new znode, with its sequence number.
-        path: Text,
-        /// Stat of the new znode.
-        stat: Stat,
-    },
-    /// Of setData and setACL: the new Stat.
-    Stat(Stat),
-    /// Of delete.
-    Deleted,
-    /// Of check, and of the server's own commands.
-    Checked,
-    /// Of createIfNotExists.
-    Ensured {
-        /// Path of the znode, new or not.
-        path: Text,
-    },
-    /// Success of an operation without another result.
-    Done(KeeperOp),
-    /// The operation failed and changed nothing.
-    Error(ErrorCode),
 }
 
 /// The answer for the connection that proposed the command.

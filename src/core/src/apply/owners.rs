@@ -2,15 +2,16 @@
 //!
 //! Pure functions of the state machine. When a session or a znode is over is the leader's affair (`session`, `reaper`).
 
-use crate::apply::draft::Draft;
-use crate::apply::outcome::OpResult;
-use crate::apply::session::{Session, SessionTable};
 use crate::ids::{Origin, SessionId, Zxid};
+use crate::ops::OpResult;
+use crate::ops::draft::Draft;
+use crate::session::{Session, SessionTable};
 use crate::shared::Text;
 use crate::tree::change::{Change, Changes};
 use crate::tree::view::View;
 use crate::tree::znode::Owner;
 use alloc::collections::BTreeSet;
+use corral_wire::OpCode;
 use corral_wire::error::ErrorCode;
 
 /// A session id that no other server, epoch or transaction can come up with: server id, then the zxid's own numbers.
@@ -44,7 +45,7 @@ pub(super) fn reap(draft: &mut Draft<'_>, path: Text, mzxid: Zxid) -> Result<OpR
         return Err(ErrorCode::NotEmpty);
     }
     draft.delete(at);
-    Ok(OpResult::Deleted)
+    Ok(OpResult::Done(OpCode::Delete))
 }
 
 /// Keeps the lists of sessions' ephemerals, and of containers and TTL nodes. To be called before the change is applied.

@@ -4,8 +4,8 @@
 //! which only the client that created the session received. Nothing is done for a session, not even its deadline is
 //! moved, before the password has been compared.
 
-use super::StateMachine;
 use crate::ids::{SessionId, Zxid};
+use crate::session::Session;
 
 /// The result of a check of a session id and a password against the committed session table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +23,14 @@ pub(crate) fn same_secret(a: &[u8; 16], b: &[u8; 16]) -> bool {
     a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
 }
 
-impl StateMachine {
-    /// Compares a password with the session's. One look-up, on the consensus actor's core.
-    pub fn proof(&self, session: SessionId, password: &[u8; 16]) -> Proof {
-        match self.sessions.get(&session) {
-            Some(known) if same_secret(&known.password, password) => Proof::Right,
-            Some(_) => Proof::Wrong,
-            None if created_by(self.view.zxid(), session) => Proof::Wrong,
-            None => Proof::Unknown,
+impl Proof {
+    /// Compares a password with that of a session. `known` is the session if it is alive, `last` the zxid of the state.
+    pub(super) fn of(known: Option<&Session>, last: Zxid, session: SessionId, password: &[u8; 16]) -> Self {
+        match known {
+            Some(known) if same_secret(&known.password, password) => Self::Right,
+            Some(_) => Self::Wrong,
+            None if created_by(last, session) => Self::Wrong,
+            None => Self::Unknown,
         }
     }
 }

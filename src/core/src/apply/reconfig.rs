@@ -3,12 +3,12 @@
 //! Part of the state machine. The list is there once a leader of an ensemble has put it there; without it a server is
 //! alone. Checks stand in ZooKeeper's order. That a majority of the new list is there and in step only a leader knows.
 
-use super::ops::Caller;
-use super::{BatchContext, StateMachine};
-use crate::apply::draft::Draft;
 use crate::apply::outcome::{AppliedTxn, Outcome};
-use crate::command::{Batch, Command, CommandKind, features};
+use crate::command::{Batch, Command, CommandKind};
+use crate::features;
 use crate::ids::{Origin, WallMillis, Zxid};
+use crate::ops::caller::{BatchContext, Caller};
+use crate::ops::draft::Draft;
 use crate::servers::{CONFIG_PATH, Reconfig, Servers};
 use crate::shared::{Data, Text};
 use crate::tree::acl;
@@ -58,54 +58,6 @@ pub(super) fn put(view: &View, servers: &Servers, version: u64, zxid: Zxid, time
     (draft.into_changes(), data, stat)
 }
 
-impl Caller<'_> {
-    /// The list that a client asks for.
-    ///
-    /// # Errors
-    /// The first of the checks that fails.
-    fn next_servers(
-        &self,
-        view: &View,
-        request: &Reconfig,
-        in_progress: bool,
-    ) -> Result<(Servers, u64, Servers), ErrorCode> {
-        let has = |feature: u32| self.context.features & feature != 0;
-        if !has(features::RECONFIG) {
-            return Err(ErrorCode::ReconfigDisabled);
-        }
-        self.check_session()?;
-        let (present, version) = servers(view).filter(|_| has(features::ENSEMBLE)).ok_or(ErrorCode::Unimplemented)?;
-        if in_progress || has(features::RECONFIGURING) {
-            return Err(ErrorCode::ReconfigInProgress);
-        }
-        if request.from != -1 && request.from != Zxid(version).wire() {
-            return Err(ErrorCode::BadVersion);
-        }
-        if has(features::DELETIONS_BOUNDED) {
-            self.spend(RECONFIG_COST)?;
-            if request.is_too_long() {
-                return Err(ErrorCode::BadArguments);
-            }
-        }
-        let next = request.apply(&present, if has(features::ONE_VOTER) { 1 } else { 2 })?;
-        let node = view.get(CONFIG_PATH).ok_or(ErrorCode::NoNode)?;
-        self.allow(&node, acl::WRITE)?;
-        Ok((present, version, next))
-    }
-
-    /// Evaluates a change of the list. If the members and their votes do not change, it is done at once.
-    pub(super) fn reconfig(&self, view: &View, request: &Reconfig, in_progress: bool) -> (Changes, Outcome) {
-        match self.next_servers(view, request, in_progress) {
-            Ok((present, _, next)) if present.roles().eq(next.roles()) => {
-                let (changes, data, stat) = put(view, &next, self.zxid.0, self.zxid, self.context.time);
-                (changes, Outcome::Configured(Box::new((data, stat))))
-            }
-            Ok((_, version, next)) => (Changes::new(), Outcome::Underway(Box::new((next, version)))),
-            Err(code) => (Changes::new(), Outcome::refused(code)),
-        }
-    }
-}
-
 /// A change of the list that the membership is in the middle of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
@@ -133,15 +85,60 @@ impl Begun {
     }
 }
 
-impl StateMachine {
+/// The membership change that is under way, and how often the membership has changed.
+#[derive(Debug, Default)]
+pub(super) struct Membership {
+    /// Snapshots keep it beside the tree.
+    begun: Option<Box<Begun>>,
+    changes: u64,
+}
+
+impl Membership {
+    /// In the middle of a change, or of none.
+    pub(super) fn of(begun: Option<Begun>) -> Self {
+        Self { begun: begun.map(Box::new), changes: 0 }
+    }
+
+    pub(super) fn begun(&self) -> Option<&Begun> {
+        self.begun.as_deref()
+    }
+
+    /// How often the membership has changed since the machine was made.
+    pub(super) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Evaluates a client's change of the list. If the members and their votes do not change, it is done at once.
+    pub(super) fn request(&self, caller: &Caller<'_>, view: &View, request: &Reconfig) -> (Changes, Outcome) {
+        match next_servers(caller, view, request, self.begun.is_some()) {
+            Ok((present, _, next)) if present.roles().eq(next.roles()) => {
+                let (changes, data, stat) = put(view, &next, caller.zxid.0, caller.zxid, caller.context.time);
+                (changes, Outcome::Configured(Box::new((data, stat))))
+            }
+            Ok((_, version, next)) => (Changes::new(), Outcome::Underway(Box::new((next, version)))),
+            Err(code) => (Changes::new(), Outcome::refused(code)),
+        }
+    }
+
+    /// A request made these changes.
+    pub(super) fn count(&mut self, changes: &Changes) {
+        self.changes += u64::from(!changes.is_empty());
+    }
+
     /// Evaluates a command of the leader about the list, or about the change that it carries out.
-    pub(super) fn reconfigure(&mut self, context: &BatchContext, applied: &mut AppliedTxn, kind: &CommandKind) {
+    pub(super) fn carry_out(
+        &mut self,
+        view: &View,
+        context: &BatchContext,
+        applied: &mut AppliedTxn,
+        kind: &CommandKind,
+    ) {
         let asked = applied.origin.take();
-        self.list_changes += 1;
+        self.changes += 1;
         match kind {
             CommandKind::Configured(lines) => {
-                let next = configured(&self.view, lines, context.features, applied.zxid);
-                let put = |(servers, version)| put(&self.view, &servers, version, applied.zxid, context.time).0;
+                let next = configured(view, lines, context.features, applied.zxid);
+                let put = |(servers, version)| put(view, &servers, version, applied.zxid, context.time).0;
                 applied.changes = next.map(put).unwrap_or_default();
             }
             CommandKind::ReconfigBegins(lines) => {
@@ -151,7 +148,7 @@ impl StateMachine {
             CommandKind::ReconfigEnds => {
                 let Some(begun) = self.begun.take() else { return };
                 let zxid = applied.zxid;
-                let (changes, data, stat) = put(&self.view, &begun.servers, zxid.0, zxid, context.time);
+                let (changes, data, stat) = put(view, &begun.servers, zxid.0, zxid, context.time);
                 (applied.changes, applied.origin) = (changes, begun.origin);
                 applied.outcome = Outcome::Later(Box::new(Outcome::Configured(Box::new((data, stat)))));
             }
@@ -165,13 +162,47 @@ impl StateMachine {
     }
 }
 
+/// The list that a client asks for.
+///
+/// # Errors
+/// The first of the checks that fails.
+fn next_servers(
+    caller: &Caller<'_>,
+    view: &View,
+    request: &Reconfig,
+    in_progress: bool,
+) -> Result<(Servers, u64, Servers), ErrorCode> {
+    if !caller.has(features::RECONFIG) {
+        return Err(ErrorCode::ReconfigDisabled);
+    }
+    caller.check_session()?;
+    let (present, version) =
+        servers(view).filter(|_| caller.has(features::ENSEMBLE)).ok_or(ErrorCode::Unimplemented)?;
+    if in_progress || caller.has(features::RECONFIGURING) {
+        return Err(ErrorCode::ReconfigInProgress);
+    }
+    if request.from != -1 && request.from != Zxid(version).wire() {
+        return Err(ErrorCode::BadVersion);
+    }
+    if caller.has(features::DELETIONS_BOUNDED) {
+        caller.spend(RECONFIG_COST)?;
+        if request.is_too_long() {
+            return Err(ErrorCode::BadArguments);
+        }
+    }
+    let next = request.apply(&present, if caller.has(features::ONE_VOTER) { 1 } else { 2 })?;
+    let node = view.get(CONFIG_PATH).ok_or(ErrorCode::NoNode)?;
+    caller.allow(&node, acl::WRITE)?;
+    Ok((present, version, next))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{World, create, refused, set};
     use super::*;
-    use crate::apply::outcome::OpResult;
     use crate::apply::outcome::Outcome;
-    use crate::command::WriteOp;
+    use crate::ops;
+    use crate::ops::{OpResult, WriteOp};
     use crate::tree::acl::AclSpec;
     use alloc::format;
 
@@ -313,7 +344,7 @@ mod tests {
         assert_eq!(refused(&alone.op(set(CONFIG_PATH, "x", -1))), None, "a server that is alone has no list");
         let mut world = world(features::SKIP_ACL);
         assert_eq!(refused(&world.op(set(CONFIG_PATH, "x", -1))), Some(ErrorCode::BadArguments));
-        let acl = WriteOp::SetAcl { path: Text::from(CONFIG_PATH), acl: AclSpec::Open, version: -1 };
+        let acl = WriteOp::SetAcl(ops::SetAcl { path: Text::from(CONFIG_PATH), acl: AclSpec::Open, version: -1 });
         assert!(matches!(world.op(acl), OpResult::Stat(stat) if stat.aversion == 0));
         world.features = features::RECONFIG | features::ENSEMBLE;
         assert!(ask(&mut world, request("", "", -1)).is_ok(), "whoever may write there may change the list");

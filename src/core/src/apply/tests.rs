@@ -1,8 +1,13 @@
 //! The state machine by data: commands in, answers and the tree out.
 
+mod bounds;
+mod keeper;
+
 use super::*;
-use crate::command::{CreateOp, WriteOp};
 use crate::ids::{ConnId, ShardId, WallMillis};
+use crate::ops;
+use crate::ops::{CreateOp, WriteOp};
+use crate::quota::usage::Measure;
 use crate::shared::{Data, Text};
 use crate::tree::acl::AclSpec;
 use crate::tree::change::Change;
@@ -18,17 +23,17 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 0, generation: 1 }, incarnation: 1 };
 
 /// A state machine with one session, and the view of a shard that is told its changes.
-pub(super) struct World {
-    pub(super) machine: StateMachine,
+pub(crate) struct World {
+    pub(crate) machine: StateMachine,
     shard: View,
     session: SessionId,
-    pub(super) features: u32,
-    pub(super) time: i64,
+    pub(crate) features: u32,
+    pub(crate) time: i64,
     next: u64,
 }
 
 impl World {
-    pub(super) fn new(features: u32) -> Self {
+    pub(crate) fn new(features: u32) -> Self {
         let view = View::empty(7);
         let mut world = Self {
             machine: StateMachine::new(view.clone(), SessionTable::new()),
@@ -44,7 +49,7 @@ impl World {
         world
     }
 
-    pub(super) fn command(&mut self, kind: CommandKind, origin: Option<Origin>) -> AppliedTxn {
+    pub(crate) fn command(&mut self, kind: CommandKind, origin: Option<Origin>) -> AppliedTxn {
         let command = Command { origin, session: self.session, identities: 0, kind };
         let batch = Batch {
             time: WallMillis(self.time),
@@ -65,21 +70,21 @@ impl World {
         txn
     }
 
-    pub(super) fn op(&mut self, op: WriteOp) -> OpResult {
+    pub(crate) fn op(&mut self, op: WriteOp) -> OpResult {
         match self.command(CommandKind::Op(op), Some(ORIGIN)).outcome {
             Outcome::Op(result) => result,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn multi(&mut self, ops: Vec<WriteOp>) -> Vec<OpResult> {
+    pub(crate) fn multi(&mut self, ops: Vec<WriteOp>) -> Vec<OpResult> {
         match self.command(CommandKind::Multi(ops), Some(ORIGIN)).outcome {
             Outcome::Multi(results) => results,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn text(&self, path: &str) -> String {
+    pub(crate) fn text(&self, path: &str) -> String {
         let node = self.machine.view().get(path);
         let data = node.and_then(|node| node.data()).unwrap_or_else(|| panic!("{path} has no data"));
         String::from_utf8_lossy(data).into_owned()
@@ -87,17 +92,17 @@ impl World {
 
     /// The connection that the session belongs to.
     #[expect(clippy::unused_self, reason = "every world has one and the same")]
-    pub(super) const fn origin(&self) -> Option<Origin> {
+    pub(crate) const fn origin(&self) -> Option<Origin> {
         Some(ORIGIN)
     }
 
     /// Has the children of this znode have names of so many bytes in all.
-    pub(super) fn count_names(&mut self, path: &str, bytes: u64) {
+    pub(crate) fn count_names(&mut self, path: &str, bytes: u64) {
         self.restate(path, |stat| stat.names_bytes = bytes);
     }
 
     /// Changes the Stat of a znode, whatever is there.
-    pub(super) fn restate(&mut self, path: &str, change: impl Fn(&mut NodeStat)) {
+    pub(crate) fn restate(&mut self, path: &str, change: impl Fn(&mut NodeStat)) {
         let at = self.shard.hashed(Text::from(path));
         let mut node = Znode::clone(&self.shard.get(path).expect("it exists").to_znode());
         change(&mut node.stat);
@@ -113,20 +118,20 @@ impl World {
     }
 }
 
-pub(super) fn create(path: &str, data: &str) -> WriteOp {
+pub(crate) fn create(path: &str, data: &str) -> WriteOp {
     let (path, data) = (Text::from(path), Some(Data::from(data.as_bytes())));
-    WriteOp::Create { op: CreateOp::Create, path, data, acl: AclSpec::Open, flags: 0, ttl_ms: -1 }
+    WriteOp::Create(ops::Create { op: CreateOp::Create, path, data, acl: AclSpec::Open, flags: 0, ttl_ms: -1 })
 }
 
-pub(super) fn set(path: &str, data: &str, version: i32) -> WriteOp {
-    WriteOp::SetData { path: Text::from(path), data: Some(Data::from(data.as_bytes())), version }
+pub(crate) fn set(path: &str, data: &str, version: i32) -> WriteOp {
+    WriteOp::SetData(ops::SetData { path: Text::from(path), data: Some(Data::from(data.as_bytes())), version })
 }
 
-pub(super) fn delete(path: &str) -> WriteOp {
-    WriteOp::Delete { path: Text::from(path), version: -1 }
+pub(crate) fn delete(path: &str) -> WriteOp {
+    WriteOp::Delete(ops::Delete { path: Text::from(path), version: -1 })
 }
 
-pub(super) fn refused(result: &OpResult) -> Option<ErrorCode> {
+pub(crate) fn refused(result: &OpResult) -> Option<ErrorCode> {
     if let OpResult::Error(code) = result { Some(*code) } else { None }
 }
 
@@ -197,7 +202,7 @@ fn a_multi_is_judged_by_what_was_used_before_it() {
 #[test]
 fn a_multi_that_touches_the_usage_itself() {
     let mut world = with_quota("");
-    let acl = WriteOp::SetAcl { path: Text::from(STATS), acl: AclSpec::Open, version: -1 };
+    let acl = WriteOp::SetAcl(ops::SetAcl { path: Text::from(STATS), acl: AclSpec::Open, version: -1 });
     let below = format!("{STATS}/child");
     world.multi(vec![create("/a/c", "1"), acl, create("/a/d", "1"), create(&below, ""), delete(&below)]);
     assert_eq!(world.text(STATS), "count=4,bytes=10");
@@ -261,8 +266,12 @@ fn any_bytes_in_the_texts() {
         assert_eq!(world.text(STATS), want, "{text:?}");
     }
     let mut world = with_quota("count=0");
-    world.op(WriteOp::SetData { path: Text::from(STATS), data: Some(Data::from(&[0xff, 0xfe][..])), version: -1 });
-    world.op(WriteOp::SetData { path: Text::from(LIMITS), data: None, version: -1 });
+    world.op(WriteOp::SetData(ops::SetData {
+        path: Text::from(STATS),
+        data: Some(Data::from(&[0xff, 0xfe][..])),
+        version: -1,
+    }));
+    world.op(WriteOp::SetData(ops::SetData { path: Text::from(LIMITS), data: None, version: -1 }));
     world.create("/a/c", "1");
     assert_eq!(world.text(STATS), "count=0,bytes=0");
 }
@@ -292,7 +301,7 @@ fn counting_along_is_counting() {
                 0 | 1 => create(&path, data),
                 2 => delete(&path),
                 3 => set(&path, data, -1),
-                _ => WriteOp::SetAcl { path: Text::from(STATS), acl: AclSpec::Open, version: -1 },
+                _ => WriteOp::SetAcl(ops::SetAcl { path: Text::from(STATS), acl: AclSpec::Open, version: -1 }),
             });
         }
         world.multi(ops);
@@ -308,7 +317,7 @@ fn counting_along_is_counting() {
 
 fn container(path: &str) -> WriteOp {
     let (path, data) = (Text::from(path), None);
-    WriteOp::Create { op: CreateOp::Container, path, data, acl: AclSpec::Open, flags: 4, ttl_ms: -1 }
+    WriteOp::Create(ops::Create { op: CreateOp::Container, path, data, acl: AclSpec::Open, flags: 4, ttl_ms: -1 })
 }
 
 fn reap(world: &mut World, path: &str, mzxid: Zxid) -> Option<ErrorCode> {
@@ -320,22 +329,22 @@ fn reap(world: &mut World, path: &str, mzxid: Zxid) -> Option<ErrorCode> {
 #[test]
 fn only_what_was_chosen_is_reaped() {
     let mut world = World::new(features::EXTENDED_TYPES);
-    let ttl = WriteOp::Create {
+    let ttl = WriteOp::Create(ops::Create {
         op: CreateOp::Ttl,
         path: Text::from("/t"),
         data: None,
         acl: AclSpec::Open,
         flags: 5,
         ttl_ms: 10,
-    };
-    let ephemeral = WriteOp::Create {
+    });
+    let ephemeral = WriteOp::Create(ops::Create {
         op: CreateOp::Create,
         path: Text::from("/e"),
         data: None,
         acl: AclSpec::Open,
         flags: 1,
         ttl_ms: -1,
-    };
+    });
     world.multi(vec![container("/c"), create("/c/x", ""), create("/p", ""), ttl, ephemeral]);
     let reapable: Vec<_> = world.machine.reapable().iter().map(|path| String::from(&**path)).collect();
     assert_eq!(reapable, ["/c", "/t"]);

@@ -1,17 +1,14 @@
 //! The most that the evaluation of a command costs, known before it is ordered.
 
-use super::keeper::REMOVED_MAX;
-use super::ops::{WIDE, wide_cost};
-use super::quota::{COUNT_COST, QUOTA_COST, QUOTA_DELETE_COST, counts};
 use super::reconfig::RECONFIG_COST;
-use crate::command::{CommandKind, WriteOp};
-use crate::cost::{self, ACL_ENTRY, CHANGE, COMMAND_MAX, ENTRY_MAX, NAME, OP, ZNODE};
+use crate::command::CommandKind;
+use crate::cost::{self, ACL_ENTRY, CHANGE, COMMAND_MAX, OP, ZNODE};
+use crate::ops::caller::{WIDE, wide_cost};
+use crate::ops::{Changes, Costs, WriteOp};
 use crate::path;
-use crate::tree::acl::{self, AclSpec};
+use crate::quota::{QUOTA_COST, QUOTA_DELETE_COST};
+use crate::tree::acl;
 use crate::tree::view::{NodeRef, View};
-
-/// Most cost of storing an ACL.
-const ACL_COST: u64 = cost::bytes(acl::BYTES_MAX) + acl::ENTRIES_MAX as u64 * NAME;
 
 /// Further inputs for the most that a command costs, as far as the caller of [`cost_at_most`] knows them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +33,7 @@ const DATA_WEIGHED: u64 = 32 << 20;
 #[inline]
 pub(crate) fn cost_of_znodes(view: &View, kind: &CommandKind) -> u64 {
     let (has_much_data, may_be_wide) = (view.data_bytes() >= DATA_WEIGHED, view.node_count() > u64::from(WIDE));
-    let changes_data = || matches!(kind, CommandKind::Op(WriteOp::SetData { .. } | WriteOp::SetAcl { .. }));
+    let changes_data = || matches!(kind, CommandKind::Op(op) if op.changes() == Changes::Own);
     let is_weighed = has_much_data || (may_be_wide && !changes_data());
     if is_weighed { cost_of_found(view, kind, has_much_data) } else { 0 }
 }
@@ -48,11 +45,11 @@ fn cost_of_found(view: &View, kind: &CommandKind, weighs_data: bool) -> u64 {
         let parent = view.get(path::parent(path));
         parent.map_or(0, |parent| data(&parent) + wide_cost(parent.stat().num_children))
     };
-    let of_op = |op: &WriteOp| match op {
-        WriteOp::Create { path, .. } => of_parent(path),
-        WriteOp::Delete { path, .. } | WriteOp::TryRemove { path, .. } => of(path) + of_parent(path),
-        WriteOp::SetData { path, .. } | WriteOp::SetAcl { path, .. } => of(path),
-        _ => 0,
+    let of_op = |op: &WriteOp| match op.changes() {
+        Changes::None => 0,
+        Changes::Parent => of_parent(op.path()),
+        Changes::Both => of(op.path()) + of_parent(op.path()),
+        Changes::Own => of(op.path()),
     };
     match kind {
         CommandKind::Op(op) => of_op(op),
@@ -69,7 +66,7 @@ pub(crate) fn cost_at_most(kind: &CommandKind, at: Circumstances) -> u64 {
     let check = (at.identities * acl::ENTRIES_MAX) as u64 * ACL_ENTRY;
     let one = OP + CHANGE + 2 * check + if at.quotas { QUOTA_COST } else { 0 };
     match kind {
-        CommandKind::Op(WriteOp::SetData { .. } | WriteOp::Delete { .. }) => (one + at.znodes).min(COMMAND_MAX),
+        CommandKind::Op(WriteOp::SetData(_) | WriteOp::Delete(_)) => (one + at.znodes).min(COMMAND_MAX),
         kind => cost_of_others(kind, at, one, check),
     }
 }
@@ -78,23 +75,19 @@ pub(crate) fn cost_at_most(kind: &CommandKind, at: Circumstances) -> u64 {
 #[inline(never)]
 fn cost_of_others(kind: &CommandKind, at: Circumstances, one: u64, check: u64) -> u64 {
     let deletion = CHANGE + if at.quotas { QUOTA_DELETE_COST } else { 0 };
-    let of_op = |op: &WriteOp| match op {
-        // Besides its removals, it passes over marks of earlier removals: it has an entry of its own.
-        WriteOp::RemoveRecursive { .. } => (one + REMOVED_MAX as u64 * (ZNODE + deletion + check)).max(ENTRY_MAX),
-        WriteOp::Create { path, .. } if counts(path) => one + COUNT_COST + ACL_COST,
-        WriteOp::Create { acl, .. } | WriteOp::SetAcl { acl, .. } if *acl != AclSpec::Open => one + ACL_COST,
-        _ => one,
-    };
+    let costs = Costs { one, check, deletion };
     // Among many operations each parent that was not changed before counts.
-    let parent = |op: &WriteOp| match op {
-        WriteOp::Create { .. } | WriteOp::Delete { .. } | WriteOp::TryRemove { .. } => ZNODE + CHANGE,
-        _ => 0,
+    let parent = |op: &WriteOp| match op.changes() {
+        Changes::Parent | Changes::Both => ZNODE + CHANGE,
+        Changes::None | Changes::Own => 0,
     };
     match kind {
-        CommandKind::Op(op) => of_op(op).saturating_add(at.znodes).min(COMMAND_MAX),
-        CommandKind::Multi(ops) => {
-            ops.iter().map(|op| of_op(op) + parent(op)).fold(at.znodes, u64::saturating_add).min(COMMAND_MAX)
-        }
+        CommandKind::Op(op) => op.cost_at_most(&costs).saturating_add(at.znodes).min(COMMAND_MAX),
+        CommandKind::Multi(ops) => ops
+            .iter()
+            .map(|op| op.cost_at_most(&costs) + parent(op))
+            .fold(at.znodes, u64::saturating_add)
+            .min(COMMAND_MAX),
         CommandKind::CloseSession => OP + deletion * at.ephemerals as u64 + 2 * at.ephemerals_bytes as u64,
         CommandKind::Reconfig(_) => one + RECONFIG_COST,
         CommandKind::SystemNodes(nodes) => one * nodes.len() as u64,
@@ -105,10 +98,13 @@ fn cost_of_others(kind: &CommandKind, at: Circumstances, one: u64, check: u64) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::CreateOp;
+    use crate::cost::ENTRY_MAX;
     use crate::ids::Zxid;
+    use crate::ops;
+    use crate::ops::CreateOp;
     use crate::shared::Text;
     use crate::tree::acl::Acl;
+    use crate::tree::acl::AclSpec;
     use crate::tree::change::Change;
     use crate::tree::znode::{NodeStat, Znode};
     use alloc::format;
@@ -116,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_subtree_that_goes_has_an_entry_of_its_own() {
-        let removal = CommandKind::Op(WriteOp::RemoveRecursive { path: Text::from("/a"), limit: 1000 });
+        let removal =
+            CommandKind::Op(WriteOp::RemoveRecursive(ops::RemoveRecursive { path: Text::from("/a"), limit: 1000 }));
         let weight = |identities| cost_at_most(&removal, Circumstances { identities, ..Circumstances::default() });
         assert_eq!((weight(0), weight(50)), (ENTRY_MAX, 14_026_900));
     }
@@ -128,9 +125,9 @@ mod tests {
         let (at, node) = (view.hashed(Text::from("/a")), Arc::new(Znode { stat, acl: Acl::Open, data: None }));
         view.apply(Zxid(1), &Change::Created { at, node });
         let path = || Text::from("/a/b");
-        let delete = || WriteOp::Delete { path: path(), version: -1 };
-        let try_remove = || WriteOp::TryRemove { path: path(), version: -1 };
-        let set = || WriteOp::SetData { path: path(), data: None, version: -1 };
+        let delete = || WriteOp::Delete(ops::Delete { path: path(), version: -1 });
+        let try_remove = || WriteOp::TryRemove(ops::TryRemove { path: path(), version: -1 });
+        let set = || WriteOp::SetData(ops::SetData { path: path(), data: None, version: -1 });
         let found = [delete(), try_remove(), set()].map(|op| cost_of_found(&view, &CommandKind::Op(op), true));
         assert_eq!(found, [6000, 6000, 0]);
         let multi = CommandKind::Multi(alloc::vec![delete(), set(), try_remove()]);
@@ -150,7 +147,7 @@ mod tests {
         (0..=WIDE).for_each(|number| put(&format!("/wide/{number}")));
         let create = |path: &str| {
             let (op, acl, path) = (CreateOp::Create, AclSpec::Open, Text::from(path));
-            CommandKind::Op(WriteOp::Create { op, path, data: None, acl, flags: 0, ttl_ms: -1 })
+            CommandKind::Op(WriteOp::Create(ops::Create { op, path, data: None, acl, flags: 0, ttl_ms: -1 }))
         };
         let weight = |path| cost_of_znodes(&view, &create(path));
         assert_eq!([weight("/narrow/a"), weight("/wide/a"), weight("/a")], [0, 3000, 0]);
@@ -159,8 +156,8 @@ mod tests {
     #[test]
     fn operations_of_a_multi_weigh_with_their_parents() {
         let path = || Text::from("/a/b");
-        let delete = || WriteOp::Delete { path: path(), version: -1 };
-        let set = || WriteOp::SetData { path: path(), data: None, version: -1 };
+        let delete = || WriteOp::Delete(ops::Delete { path: path(), version: -1 });
+        let set = || WriteOp::SetData(ops::SetData { path: path(), data: None, version: -1 });
         let weight = |ops| cost_at_most(&CommandKind::Multi(ops), Circumstances::default());
         assert_eq!(weight(alloc::vec![delete(), set()]) - weight(alloc::vec![set(), set()]), ZNODE + CHANGE);
     }

@@ -1,7 +1,7 @@
 //! Commands that wait to be taken, with the identities they speak with. They are given in pieces, so that however many wait, a
 //! piece fits a log entry and a message between servers.
 
-use super::{Batch, Command, CommandKind, Proposals};
+use super::kinds::{Command, CommandKind};
 use crate::command::request;
 use crate::tree::acl::Identity;
 use alloc::collections::BTreeMap;
@@ -44,6 +44,42 @@ impl<K: Ord> Renumbered<K> {
             self.lists.push(Arc::clone(list));
             u32::try_from(self.lists.len() - 1).expect("no more than there were")
         })
+    }
+}
+
+/// The commands of one turn, ordered, with the identities they speak with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proposals {
+    /// Lists of identities that the commands refer to by index.
+    pub identities: Vec<Arc<Vec<Identity>>>,
+    /// The commands, in the order in which they are to be evaluated.
+    pub commands: Vec<Command>,
+    /// Bytes by and large, seldom fewer than it takes in the log. The size of log entries, and of commands in flight,
+    /// is counted by them.
+    pub bytes: usize,
+    /// Most cost of their evaluation, in units of [`crate::cost`]: it also limits a log entry. 0 before the sequencer
+    /// has taken them.
+    pub cost: u64,
+    /// Part of that cost for closing sessions. It grows with the ephemerals that they get until then.
+    pub cost_of_closing: u64,
+    /// Number of losses of a leader before them, see [`crate::forwarding`]: what comes of a former one is not
+    /// ordered.
+    pub generation: u32,
+}
+
+impl Proposals {
+    /// Without a generation.
+    pub(crate) fn new(identities: Vec<Arc<Vec<Identity>>>, commands: Vec<Command>) -> Self {
+        let of_commands: usize = commands.iter().map(|command| request::weight(&command.kind)).sum();
+        let bytes = of_commands + identities.iter().map(|list| identities_weight(list)).sum::<usize>();
+        Self { identities, commands, bytes, ..Self::default() }
+    }
+
+    /// The commands cost so much.
+    pub(crate) fn count(&mut self, costs: &VecDeque<u64>) {
+        let closing = self.commands.iter().zip(costs).filter(|(command, _)| command.kind == CommandKind::CloseSession);
+        self.cost_of_closing = closing.map(|(_, cost)| *cost).fold(0, u64::saturating_add);
+        self.cost = costs.iter().copied().fold(0, u64::saturating_add);
     }
 }
 
@@ -180,43 +216,12 @@ impl Waiting {
     }
 }
 
-impl Batch {
-    /// Has connections with the same long identities share one copy of them. Usual ones are not worth a look.
-    pub(crate) fn share_identities(&mut self) {
-        if self.identities.iter().filter(|list| identities_weight(list) > 0).nth(1).is_none() {
-            return;
-        }
-        let lists = mem::take(&mut self.identities);
-        let mut renumbered = Renumbered::new();
-        let moved: Vec<u32> = lists.iter().map(|list| renumbered.place_of(list, list)).collect();
-        self.identities = renumbered.lists;
-        for command in &mut self.commands {
-            command.identities = moved.get(command.identities as usize).copied().unwrap_or(command.identities);
-        }
-    }
-}
-
-impl Proposals {
-    /// Without a generation.
-    pub(crate) fn new(identities: Vec<Arc<Vec<Identity>>>, commands: Vec<Command>) -> Self {
-        let of_commands: usize = commands.iter().map(|command| request::weight(&command.kind)).sum();
-        let bytes = of_commands + identities.iter().map(|list| identities_weight(list)).sum::<usize>();
-        Self { identities, commands, bytes, ..Self::default() }
-    }
-
-    /// The commands cost so much.
-    pub(crate) fn count(&mut self, costs: &VecDeque<u64>) {
-        let closing = self.commands.iter().zip(costs).filter(|(command, _)| command.kind == CommandKind::CloseSession);
-        self.cost_of_closing = closing.map(|(_, cost)| *cost).fold(0, u64::saturating_add);
-        self.cost = costs.iter().copied().fold(0, u64::saturating_add);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::WriteOp;
     use crate::ids::SessionId;
+    use crate::ops;
+    use crate::ops::WriteOp;
     use crate::shared::{Data, Text};
     use alloc::vec;
 
@@ -226,7 +231,7 @@ mod tests {
 
     fn write(number: usize, identities: u32, bytes: usize) -> Command {
         let data = Some(Data::from(vec![0; bytes].as_slice()));
-        let kind = CommandKind::Op(WriteOp::SetData { path: Text::from("/a"), data, version: -1 });
+        let kind = CommandKind::Op(WriteOp::SetData(ops::SetData { path: Text::from("/a"), data, version: -1 }));
         Command { identities, session: SessionId(number as i64), ..Command::own(None, kind) }
     }
 

@@ -337,8 +337,10 @@ fn sessions(rest: &mut &[u8]) -> Result<Vec<SessionId>, PeerFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Command, CommandKind, WriteOp};
+    use crate::command::{Command, CommandKind};
     use crate::ids::{ConnId, Origin, ShardId};
+    use crate::ops;
+    use crate::ops::WriteOp;
     use crate::shared::Text;
     use crate::tree::acl::Identity;
     use alloc::boxed::Box;
@@ -347,7 +349,7 @@ mod tests {
 
     fn forward() -> Forward {
         let origin = Origin { server: 2, shard: ShardId(1), conn: ConnId { slot: 3, generation: 4 }, incarnation: 5 };
-        let op = WriteOp::Delete { path: Text::from("/a/b"), version: -1 };
+        let op = WriteOp::Delete(ops::Delete { path: Text::from("/a/b"), version: -1 });
         let command = |kind| Command { origin: Some(origin), session: SessionId(9), identities: 0, kind };
         let identities = vec![Arc::new(vec![Identity { scheme: Text::from("ip"), id: Text::from("::1") }])];
         let commands = vec![command(CommandKind::Op(op)), command(CommandKind::CloseSession)];

@@ -184,11 +184,11 @@ mod tests {
     use super::super::{Report, ServerFacts, render};
     use super::*;
     use crate::apply::StateMachine;
-    use crate::apply::session::{Session, SessionTable};
     use crate::ids::{ConnId, Millis, WallMillis};
     use crate::limits::FOUR_LETTER_BYTES_MAX;
     use crate::report::{Gathered, Moment};
     use crate::sequencer::SequencerConfig;
+    use crate::session::{Session, SessionTable};
     use crate::shard::tests::{client, shard};
     use crate::shard::watch::{Kind, Mode};
     use crate::tree::view::View;

@@ -1,8 +1,8 @@
 //! When each session ends unless it is heard from, while this server leads.
 
-use crate::apply::session::{Expiry, Session, SessionTable, Witness};
 use crate::ids::{Millis, Origin, SessionId};
 use crate::limits::SESSIONS_PIECE;
+use crate::session::{Expiry, Session, SessionTable, Witness};
 
 /// The deadlines of sessions while this server leads.
 pub(super) struct Deadlines {

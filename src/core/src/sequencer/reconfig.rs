@@ -16,14 +16,14 @@
 //! connection of the client. Servers that had joined for it are removed again.
 
 use super::Sequencer;
-use crate::apply;
 use crate::apply::outcome::Outcome;
-use crate::command::{Batch, Command, CommandKind, Proposals, features};
+use crate::command::{Batch, Command, CommandKind, Proposals};
 use crate::ids::{Millis, Origin, WallMillis};
 use crate::limits::{RECONFIG_CATCH_UP_MS, RECONFIG_FAREWELL_MS, RECONFIG_GRACE_MS, RECONFIG_UNREACHED_MS};
 use crate::report::ReconfigStep;
 use crate::servers::{Role, Servers};
 use crate::shared::Text;
+use crate::{apply, features};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -5,10 +5,11 @@
 //! it costs more by the prices of the server that applies it. A restart and another member may have other prices.
 
 use super::Sequencer;
-use crate::apply::{Circumstances, Proof, cost_at_most, cost_of_znodes, may_set_quota};
+use crate::apply::{Circumstances, Proof, cost_at_most, cost_of_znodes};
 use crate::command::{Batch, Command, CommandKind, Proposals, Waiting, is_too_heavy};
 use crate::cost::{ENTRY_MAX, OP};
 use crate::ids::{ConnId, SessionId, WallMillis};
+use crate::quota::may_set_quota;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;

@@ -3,9 +3,10 @@
 //! A shard keeps a draft of each write in flight, and completes it by the write's outcome. How a record becomes a line is for the
 //! driver.
 
-use crate::apply::outcome::{AppliedTxn, OpResult, Outcome, SessionChange};
-use crate::command::{CommandKind, WriteOp};
+use crate::apply::outcome::{AppliedTxn, Outcome, SessionChange};
+use crate::command::CommandKind;
 use crate::ids::SessionId;
+use crate::ops::{OpResult, WriteOp};
 use crate::shared::Text;
 use crate::tree::acl::{self, AclEntry, AclSpec, Identity};
 use crate::tree::change::Change;
@@ -146,13 +147,13 @@ impl Step {
     /// `None` for a check.
     fn of(op: &WriteOp) -> Option<Self> {
         let (operation, mode, acl) = match op {
-            WriteOp::Create { flags, .. } => (Operation::Create, CreateMode::from_flag(*flags), None),
-            WriteOp::Delete { .. } | WriteOp::TryRemove { .. } | WriteOp::RemoveRecursive { .. } => {
+            WriteOp::Create(create) => (Operation::Create, CreateMode::from_flag(create.flags), None),
+            WriteOp::Delete(..) | WriteOp::TryRemove(..) | WriteOp::RemoveRecursive(..) => {
                 (Operation::Delete, None, None)
             }
-            WriteOp::SetData { .. } => (Operation::SetData, None, None),
-            WriteOp::SetAcl { acl, .. } => (Operation::SetAcl, None, acl_text(acl)),
-            WriteOp::Check { .. } | WriteOp::CheckNotExists { .. } | WriteOp::CheckStat { .. } => return None,
+            WriteOp::SetData(..) => (Operation::SetData, None, None),
+            WriteOp::SetAcl(set) => (Operation::SetAcl, None, acl_text(&set.acl)),
+            WriteOp::Check(..) | WriteOp::CheckNotExists(..) | WriteOp::CheckStat(..) => return None,
         };
         Some(Self { operation, path: op.path().clone(), mode, acl })
     }

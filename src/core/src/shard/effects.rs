@@ -2,9 +2,9 @@
 
 use super::slow::SlowRequests;
 use crate::apply::StateMachine;
-use crate::apply::session::Ephemerals;
 use crate::command::Proposals;
 use crate::ids::{ConnId, Micros, Millis, SessionId};
+use crate::session::Ephemerals;
 use crate::shard::audit::Record;
 use crate::shard::conn::Close;
 use crate::shard::watch::WatchTable;

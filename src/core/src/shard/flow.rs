@@ -7,10 +7,12 @@
 //! connection has at most that and one command before it, for each shard, however many clients send costly ones.
 
 use super::Shard;
-use crate::apply::{Circumstances, cost_at_most, counts};
-use crate::command::{CommandKind, WriteOp};
+use crate::apply::{Circumstances, cost_at_most};
+use crate::command::CommandKind;
 use crate::ids::{ConnId, Millis};
 use crate::limits::LOOK_UP_COST;
+use crate::ops::WriteOp;
+use crate::quota::counts;
 use crate::shard::conn::Conn;
 use alloc::collections::VecDeque;
 use core::mem;
@@ -77,8 +79,8 @@ impl WriteQueues {
 /// Whether a command changes one znode and counts none.
 fn is_single(kind: &CommandKind) -> bool {
     match kind {
-        CommandKind::Op(WriteOp::Create { path, .. }) => !counts(path),
-        CommandKind::Op(op) => !matches!(op, WriteOp::RemoveRecursive { .. }),
+        CommandKind::Op(WriteOp::Create(create)) => !counts(&create.path),
+        CommandKind::Op(op) => !matches!(op, WriteOp::RemoveRecursive(..)),
         _ => false,
     }
 }

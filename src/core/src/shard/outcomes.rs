@@ -3,9 +3,10 @@
 
 use super::delays::Delay;
 use super::{Garbage, Served, Shard};
-use crate::apply::outcome::{AppliedBatch, AppliedTxn, OpResult, Outcome, SessionChange};
+use crate::apply::outcome::{AppliedBatch, AppliedTxn, Outcome, SessionChange};
 use crate::ids::{ConnId, Millis, Origin, ShardId, Zxid};
 use crate::limits::{LOOK_UP_COST, REQUEST_COST};
+use crate::ops::OpResult;
 use crate::report::Answered;
 use crate::shard::audit;
 use crate::shard::conn::{Close, Conn, Pending, Phase};

@@ -7,13 +7,13 @@ mod nodes;
 mod rewatch;
 mod watching;
 
-use crate::apply::session::Ephemerals;
 use crate::ids::{ConnId, Zxid};
 use crate::limits::{
     ACL_ENTRY_COST, ACL_IDENTITY_COST, BYTES_PER_COST, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LOOK_UP_COST,
     LOOK_UPS_AT_ONCE, MULTI_READ_COST_MAX, NAME_COST,
 };
 use crate::path;
+use crate::session::Ephemerals;
 use crate::shard::reply;
 use crate::shard::watch::{Kind, Mode, WatchTable};
 use crate::tree::acl::{AclList, AnySaslUser, Identity};

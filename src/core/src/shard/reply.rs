@@ -1,7 +1,8 @@
 //! From outcomes and events to bytes: everything a shard sends but the results of reads.
 
-use crate::apply::outcome::{KeeperOp, OpResult, Outcome};
+use crate::apply::outcome::Outcome;
 use crate::ids::Zxid;
+use crate::ops::OpResult;
 use alloc::vec::Vec;
 use corral_wire::consts::{EventType, KeeperState};
 use corral_wire::frame::append_frame;
@@ -46,7 +47,7 @@ pub(crate) fn outcome(out: &mut Vec<u8>, xid: i32, zxid: Zxid, outcome: &Outcome
                     stat.encode(writer);
                 }
                 OpResult::Stat(stat) => stat.encode(writer),
-                OpResult::Deleted | OpResult::Checked | OpResult::Done(_) | OpResult::Error(_) => {}
+                OpResult::Done(_) | OpResult::Error(_) => {}
             }
         }),
         Outcome::Multi(results) => frame(out, |writer| {
@@ -69,15 +70,10 @@ fn multi_body(writer: &mut Writer<'_>, results: &[OpResult]) {
             OpResult::Created { path } => list.create(path),
             OpResult::CreatedStat { path, stat } => list.create2(path, stat),
             OpResult::Stat(stat) => list.set_data(stat),
-            OpResult::Deleted => list.delete(),
-            OpResult::Checked => list.check(),
             OpResult::Ensured { path } => {
                 list.push(&MultiResult::CreateIfNotExists(CreateResponse { path: Some(path) }));
             }
-            OpResult::Done(KeeperOp::CheckNotExists) => list.push(&MultiResult::CheckNotExists),
-            OpResult::Done(KeeperOp::CheckStat) => list.push(&MultiResult::CheckStat),
-            OpResult::Done(KeeperOp::RemoveRecursive) => list.push(&MultiResult::RemoveRecursive),
-            OpResult::Done(KeeperOp::TryRemove) => list.push(&MultiResult::TryRemove),
+            OpResult::Done(op) => list.with(*op, |_| {}),
             OpResult::Error(code) => list.error(*code),
         }
     }

@@ -3,10 +3,11 @@
 use super::in_flight::Proposed;
 use super::memory::Wanting;
 use super::{Answer, Served, Shard};
-use crate::command::request::{self, Refused};
+use crate::command::request;
 use crate::command::{Command, CommandKind, identities_weight};
 use crate::ids::{ConnId, Micros, Millis, Origin, Zxid};
 use crate::limits::{ANSWERED_MAX, AUTH_BYTE_COST, IDENTITIES_BYTES_MAX, MULTI_OP_COST, REQUEST_COST};
+use crate::ops::decode::Refused;
 use crate::report::Answered;
 use crate::shard::audit::Draft;
 use crate::shard::conn::{Close, Conn, Pending};

@@ -1,8 +1,8 @@
 //! The sessions with a connection on this shard, and their ephemerals.
 
-use crate::apply::session::Ephemerals;
 use crate::ids::{ConnId, SessionId};
 use crate::limits::DROPPED_PIECE;
+use crate::session::Ephemerals;
 use crate::shard::conn::Conn;
 use crate::tree::change::Change;
 use crate::tree::view::View;

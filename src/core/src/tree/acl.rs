@@ -7,6 +7,7 @@ mod list;
 pub use entry::{AclEntry, AclSpec, ArchivedAclEntry, Identity};
 pub use list::{Acl, AclList};
 
+use crate::cost;
 use crate::shared::Text;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -43,6 +44,14 @@ pub const BYTES_MAX: usize = 32 << 10;
 pub const AUTH_BYTES_MAX: usize = 4 << 10;
 /// Bytes of an id of the scheme `ip`: the longest address with its length takes 43.
 pub const IP_BYTES_MAX: usize = 64;
+
+/// Most cost of storing an ACL.
+pub(crate) const STORED_COST: u64 = cost::bytes(BYTES_MAX) + ENTRIES_MAX as u64 * cost::NAME;
+
+/// The most that storing this ACL costs.
+pub(crate) fn stored_cost(sent: &AclSpec) -> u64 {
+    if *sent == AclSpec::Open { 0 } else { STORED_COST }
+}
 
 /// A hash function for digests.
 pub type DigestHash = fn(&[u8]) -> Vec<u8>;

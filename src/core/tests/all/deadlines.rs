@@ -1,10 +1,10 @@
 //! Deadlines of sessions: a server that stalled must not take that for its clients' silence.
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::session::{Ephemerals, Session, SessionTable};
 use corral_core::ids::{Millis, SessionId, WallMillis};
 use corral_core::limits::SESSIONS_PIECE;
 use corral_core::sequencer::{Sequencer, SequencerConfig};
+use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::tree::view::View;
 
 /// The leader of so many sessions, from 1 on.

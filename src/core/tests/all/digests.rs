@@ -1,12 +1,15 @@
 //! Digests of the tree are equal to those of a ZooKeeper over the same history: same transactions, same zxids and
 //! times. `golden/record_digests.py` recorded them from ZooKeeper's own transaction log.
 
+use corral_core::features;
+use corral_core::ops;
+use corral_core::ops::{CreateOp, WriteOp};
 use std::sync::Arc;
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::session::{Ephemerals, Session, SessionTable};
-use corral_core::command::{Batch, Command, CommandKind, CreateOp, WriteOp, features};
+use corral_core::command::{Batch, Command, CommandKind};
 use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclEntry, AclSpec, identity};
 use corral_core::tree::digest::of_znode;
@@ -25,7 +28,7 @@ fn data(text: &str) -> Option<Data> {
 }
 
 fn create(op: CreateOp, path: &str, content: &str, flags: i32, ttl_ms: i64) -> WriteOp {
-    WriteOp::Create { op, path: Text::from(path), data: data(content), acl: AclSpec::Open, flags, ttl_ms }
+    WriteOp::Create(ops::Create { op, path: Text::from(path), data: data(content), acl: AclSpec::Open, flags, ttl_ms })
 }
 
 fn operation(text: &str) -> WriteOp {
@@ -35,14 +38,14 @@ fn operation(text: &str) -> WriteOp {
         "create" => create(CreateOp::Create, words[1], words[2], words[3].parse().expect("0 or 1"), -1),
         "container" => create(CreateOp::Container, words[1], words[2], 4, -1),
         "ttl" => create(CreateOp::Ttl, words[1], words[2], 5, words[3].parse().expect("milliseconds")),
-        "delete" => WriteOp::Delete { path, version: -1 },
-        "set" => WriteOp::SetData { path, data: data(words[2]), version: -1 },
-        "check" => WriteOp::Check { path, version: -1 },
+        "delete" => WriteOp::Delete(ops::Delete { path, version: -1 }),
+        "set" => WriteOp::SetData(ops::SetData { path, data: data(words[2]), version: -1 }),
+        "check" => WriteOp::Check(ops::Check { path, version: -1 }),
         "acl" => {
             let perms = words[2].parse().expect("permissions");
             let entry = AclEntry { perms, scheme: Text::from("world"), id: Text::from("anyone") };
             let acl = if perms == 31 { AclSpec::Open } else { AclSpec::List(vec![entry]) };
-            WriteOp::SetAcl { path, acl, version: -1 }
+            WriteOp::SetAcl(ops::SetAcl { path, acl, version: -1 })
         }
         other => panic!("{other}"),
     }
@@ -177,8 +180,11 @@ fn large_data_of_a_snapshot_count_by_the_crc_that_was_taken_when_it_was_opened()
     machine.view_mut().swap_snapshot(Arc::new(snapshot));
     for (at, path) in paths.iter().enumerate() {
         match at % 4 {
-            0 => next(&mut machine, WriteOp::Delete { path: Text::from(path.as_str()), version: -1 }),
-            1 => next(&mut machine, WriteOp::SetData { path: Text::from(path.as_str()), data: None, version: -1 }),
+            0 => next(&mut machine, WriteOp::Delete(ops::Delete { path: Text::from(path.as_str()), version: -1 })),
+            1 => next(
+                &mut machine,
+                WriteOp::SetData(ops::SetData { path: Text::from(path.as_str()), data: None, version: -1 }),
+            ),
             2 => next(&mut machine, create(CreateOp::Create, &format!("{path}/c"), "x", 0, -1)),
             _ => {}
         }

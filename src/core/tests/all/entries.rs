@@ -2,13 +2,15 @@
 
 use corral_core::apply::StateMachine;
 use corral_core::apply::outcome::{AppliedTxn, SessionChange};
-use corral_core::apply::session::{Ephemerals, Session, SessionTable};
-use corral_core::command::{Batch, Command, CommandKind, CreateOp, Proposals, WriteOp};
+use corral_core::command::{Batch, Command, CommandKind, Proposals};
 use corral_core::cost;
 use corral_core::forwarding::peer::{Forward, PeerMessage};
 use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
 use corral_core::limits::SESSIONS_PIECE;
+use corral_core::ops;
+use corral_core::ops::{CreateOp, WriteOp};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
+use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclSpec, Identity};
 use corral_core::tree::view::View;
@@ -35,7 +37,7 @@ fn write(slot: u32, bytes: usize) -> Command {
     let origin =
         Origin { server: 2, shard: ShardId(0), conn: ConnId { slot, generation: 1 }, incarnation: u64::MAX >> 1 };
     let data = Some(Data::from(vec![0; bytes].as_slice()));
-    let kind = CommandKind::Op(WriteOp::SetData { path: Text::from("/a"), data, version: -1 });
+    let kind = CommandKind::Op(WriteOp::SetData(ops::SetData { path: Text::from("/a"), data, version: -1 }));
     Command { origin: Some(origin), session: SessionId(1), identities: slot, kind }
 }
 
@@ -50,7 +52,7 @@ fn proposals(identity_bytes: usize, commands: Vec<Command>) -> Proposals {
 
 fn data_bytes(command: &Command) -> usize {
     match &command.kind {
-        CommandKind::Op(WriteOp::SetData { data, .. }) => data.as_ref().map_or(0, |data| data.len()),
+        CommandKind::Op(WriteOp::SetData(ops::SetData { data, .. })) => data.as_ref().map_or(0, |data| data.len()),
         _ => 0,
     }
 }
@@ -166,13 +168,15 @@ fn sessions_that_end_right_behind_their_creates_go_in_several_entries() {
     let session = Session { timeout_ms: 1000, password: [0; 16], owner: None, ephemerals: Ephemerals::default() };
     let mut sequencer = leader(SessionTable::from_iter((1..=SESSIONS).map(|id| (SessionId(id), session.clone()))));
     let of = |id, kind| Command { session: SessionId(id), identities: 0, ..Command::own(None, kind) };
-    let ephemeral = |id: i64, number: i64| WriteOp::Create {
-        op: CreateOp::Create,
-        path: Text::from(&*format!("/{id}-{number}")),
-        data: None,
-        acl: AclSpec::Open,
-        flags: 1,
-        ttl_ms: -1,
+    let ephemeral = |id: i64, number: i64| {
+        WriteOp::Create(ops::Create {
+            op: CreateOp::Create,
+            path: Text::from(&*format!("/{id}-{number}")),
+            data: None,
+            acl: AclSpec::Open,
+            flags: 1,
+            ttl_ms: -1,
+        })
     };
     for id in 1..=SESSIONS {
         let ops = (0..EPHEMERALS).map(|number| ephemeral(id, number)).collect();
@@ -207,7 +211,7 @@ fn sessions_that_end_right_behind_their_creates_go_in_several_entries() {
 #[test]
 fn expensive_commands_do_not_share_an_entry_beyond_its_budget() {
     let mut sequencer = leader(SessionTable::default());
-    let check = || WriteOp::Check { path: Text::from("/a"), version: -1 };
+    let check = || WriteOp::Check(ops::Check { path: Text::from("/a"), version: -1 });
     let multi = |slot| Command { kind: CommandKind::Multi((0..10_000).map(|_| check()).collect()), ..write(slot, 0) };
     for slot in 0..5 {
         sequencer.enqueue(Millis(0), proposals(9, vec![write(slot, 10)]));
@@ -263,7 +267,7 @@ fn identities_of_nobody_do_not_fill_an_entry() {
 
 #[test]
 fn what_a_follower_could_not_decode_in_its_memory_is_not_ordered() {
-    let op = WriteOp::Check { path: Text::from("/"), version: -1 };
+    let op = WriteOp::Check(ops::Check { path: Text::from("/"), version: -1 });
     for (ops, refused) in [(100_000, false), (600_000, true)] {
         let mut sequencer = leader_with(64 << 20, BATCH_BYTES_MAX, SessionTable::default());
         let multi = Command { kind: CommandKind::Multi(vec![op.clone(); ops]), ..write(0, 0) };

@@ -1,12 +1,13 @@
 //! Each rule of the ways to the leader by itself. `streams.rs` has them all at once, with shards and chance.
 
 use corral_core::apply::outcome::{AppliedBatch, AppliedEntry, AppliedTxn, Outcome};
+use corral_core::ops;
+use corral_core::ops::WriteOp;
 use corral_core::tree::acl::Identity;
 use std::sync::Arc;
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::session::SessionTable;
-use corral_core::command::{Batch, Command, CommandKind, Proposals, WriteOp};
+use corral_core::command::{Batch, Command, CommandKind, Proposals};
 use corral_core::forwarding::peer::{
     Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised,
 };
@@ -16,6 +17,7 @@ use corral_core::limits::{FORWARDED_BYTES_MAX, PAUSE_MAX_MS};
 use corral_core::sequencer::SequencerConfig;
 use corral_core::sequencer::reaper::ReapPolicy;
 use corral_core::servers::Servers;
+use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
 use corral_core::shared::Text;
 use corral_core::tree::change::Changes;
@@ -77,7 +79,7 @@ fn writes(server: u8, generation: u32, slots: &[u32]) -> Proposals {
         }),
         session: SessionId(1),
         identities: 0,
-        kind: CommandKind::Op(WriteOp::Delete { path: Text::from("/a"), version: -1 }),
+        kind: CommandKind::Op(WriteOp::Delete(ops::Delete { path: Text::from("/a"), version: -1 })),
     };
     let identities = vec![Arc::new(vec![Identity { scheme: Text::from("ip"), id: Text::from("::1") }])];
     Proposals {

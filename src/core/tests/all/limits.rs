@@ -2,12 +2,14 @@
 //! one, and every server comes to the same.
 
 use crate::twins::{SESSION, World, apply, check, create, create_as, delete, set};
-use corral_core::command::{CommandKind, WriteOp};
+use corral_core::command::CommandKind;
 use corral_core::cost::{ACL_ENTRY_FETCHED, COMMAND_MAX, ENTRY_MAX};
 use corral_core::ids::SessionId;
 use corral_core::limits::{
     EPHEMERALS_PER_SESSION_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, PATH_LEVELS_MAX,
 };
+use corral_core::ops;
+use corral_core::ops::WriteOp;
 use corral_core::shared::Text;
 use corral_core::tree::acl::{
     AUTH_BYTES_MAX, AclEntry, AclSpec, BYTES_MAX, ENTRIES_MAX, IP_BYTES_MAX, Identity, digest_id, identity, sha1,
@@ -111,7 +113,7 @@ proptest! {
             // A client may have locked itself out with its list: each time another znode.
             CommandKind::Multi(vec![
                 create(&format!("/{number}")),
-                WriteOp::SetAcl { path: Text::from(&*format!("/{number}")), acl, version: -1 },
+                WriteOp::SetAcl(ops::SetAcl { path: Text::from(&*format!("/{number}")), acl, version: -1 }),
             ])
         };
         let commands: Vec<CommandKind> = lists.iter().enumerate().map(op).collect();
@@ -303,7 +305,7 @@ proptest! {
         list.truncate(ENTRIES_MAX);
         let grants = list.iter().any(|one| &*one.scheme == "world");
         let acl = AclSpec::List(list.clone());
-        let mut commands = vec![CommandKind::Op(WriteOp::SetAcl { path: Text::from("/a"), acl, version: -1 })];
+        let mut commands = vec![CommandKind::Op(WriteOp::SetAcl(ops::SetAcl { path: Text::from("/a"), acl, version: -1 }))];
         let op = |kind: u8, number: usize| match kind {
             0 => check("/a"),
             1 => set("/a", number % 64),
@@ -369,7 +371,7 @@ proptest! {
             0 => CommandKind::Multi((0..*count).map(|number| create(&format!("/p/{at}-{number}"))).collect()),
             1 => CommandKind::Multi((0..*count).map(|_| check("/p")).collect()),
             2 => CommandKind::Op(set("/p", count * 1000)),
-            3 => CommandKind::Op(WriteOp::RemoveRecursive { path: Text::from(&*format!("/p/{}-0", at / 2)), limit: 1000 }),
+            3 => CommandKind::Op(WriteOp::RemoveRecursive(ops::RemoveRecursive { path: Text::from(&*format!("/p/{}-0", at / 2)), limit: 1000 })),
             _ => CommandKind::Op(create_as(&format!("/p/s{at}"), AclSpec::Open, 1)),
         }));
         let applied = apply(&world, &[identity("ip", "10.0.0.1")], &commands, cuts);

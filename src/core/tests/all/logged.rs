@@ -4,10 +4,13 @@
 //! `CORRAL_RECORD=1` adds the entries of a version that the file lacks. Lines in the file are never changed.
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::outcome::{AppliedTxn, OpResult, Outcome};
-use corral_core::apply::session::SessionTable;
-use corral_core::command::{Batch, Command, CommandKind, CreateOp, WriteOp, features};
+use corral_core::apply::outcome::{AppliedTxn, Outcome};
+use corral_core::command::{Batch, Command, CommandKind};
+use corral_core::features;
 use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis};
+use corral_core::ops;
+use corral_core::ops::{CreateOp, OpResult, WriteOp};
+use corral_core::session::SessionTable;
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclEntry, AclSpec, identity};
 use corral_core::tree::view::View;
@@ -49,17 +52,19 @@ fn entries(rules: u32) -> Vec<(&'static str, CommandKind)> {
     let list = AclSpec::List((0..256).rev().map(entry).collect());
     let path = || Text::from("/a");
     let checks = |count: usize| {
-        let mut ops = vec![WriteOp::Check { path: path(), version: -1 }; count];
-        ops.push(WriteOp::SetData { path: path(), data: data(b"checked"), version: -1 });
+        let mut ops = vec![WriteOp::Check(ops::Check { path: path(), version: -1 }); count];
+        ops.push(WriteOp::SetData(ops::SetData { path: path(), data: data(b"checked"), version: -1 }));
         CommandKind::Multi(ops)
     };
-    let create = |path: &str, acl| WriteOp::Create {
-        op: CreateOp::Create,
-        path: Text::from(path),
-        data: data(b"data"),
-        acl,
-        flags: 0,
-        ttl_ms: -1,
+    let create = |path: &str, acl| {
+        WriteOp::Create(ops::Create {
+            op: CreateOp::Create,
+            path: Text::from(path),
+            data: data(b"data"),
+            acl,
+            flags: 0,
+            ttl_ms: -1,
+        })
     };
     let mut all = vec![
         ("session", CommandKind::CreateSession { timeout_ms: 10_000, password: [7; 16] }),
@@ -67,7 +72,7 @@ fn entries(rules: u32) -> Vec<(&'static str, CommandKind)> {
         ("few-checks", checks(10)),
         ("many-checks", checks(500)),
         ("undecodable", CommandKind::Undecodable),
-        ("delete-of-none", CommandKind::Op(WriteOp::Delete { path: Text::from("/none"), version: -1 })),
+        ("delete-of-none", CommandKind::Op(WriteOp::Delete(ops::Delete { path: Text::from("/none"), version: -1 }))),
         ("create-open", CommandKind::Op(create("/b", AclSpec::Open))),
     ];
     if rules & features::ADMITTED != 0 {

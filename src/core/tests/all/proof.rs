@@ -2,8 +2,10 @@
 
 use corral_core::apply::Proof;
 use corral_core::apply::outcome::AppliedBatch;
-use corral_core::command::{Command, CommandKind, Proposals, WriteOp};
+use corral_core::command::{Command, CommandKind, Proposals};
 use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::ops;
+use corral_core::ops::WriteOp;
 use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::shard::conn::Close;
 use corral_core::shard::{ShardConfig, ShardMessage};
@@ -171,7 +173,7 @@ fn the_owner_keeps_its_connection_when_a_stranger_attaches() {
     let session = *session;
     // In the log all the same, as from a follower that lags behind.
     sequencer.enqueue(Millis(1), proposals(vec![attach(77, session, WRONG)]));
-    let write = CommandKind::Op(WriteOp::Check { path: Text::from("/"), version: -1 });
+    let write = CommandKind::Op(WriteOp::Check(ops::Check { path: Text::from("/"), version: -1 }));
     sequencer.enqueue(Millis(1), proposals(vec![command(78, write)]));
     let before = sequencer.sessions().get(&session).cloned();
     commit(&mut sequencer).into_iter().for_each(|batch| server.apply(batch));

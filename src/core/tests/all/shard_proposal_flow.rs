@@ -1,7 +1,8 @@
 //! One shard between leaders: commands that wait, connections that end, and commands that come back late.
 
 use crate::one_shard::{Server, create, get, reconfig};
-use corral_core::command::{CommandKind, Proposals, features};
+use corral_core::command::{CommandKind, Proposals};
+use corral_core::features;
 use corral_core::limits::ShardLimits;
 use corral_core::shard::Flow;
 use corral_core::shard::conn::Close;

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::session::SessionTable;
 use corral_core::forwarding::peer::PeerMessage;
 use corral_core::forwarding::{EnsembleConfig, Leadership, Sender};
 use corral_core::ids::{ConnId, Micros, Millis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::sequencer::SequencerConfig;
 use corral_core::sequencer::reaper::ReapPolicy;
+use corral_core::session::SessionTable;
 use corral_core::shard::conn::Close;
 use corral_core::shard::{ClientEvent, Effects, NewClient, Shard, ShardConfig, ShardEvent, ShardMessage};
 use corral_core::tree::view::View;

@@ -1,7 +1,7 @@
 //! Log lines for sessions that expire: one each while they are few, and the number of the others.
 
-use corral_core::apply::session::SessionTable;
 use corral_core::ids::{Millis, SessionId};
+use corral_core::session::SessionTable;
 
 /// Lines in one second at most.
 const LINES_PER_SECOND: usize = 20;

@@ -1,7 +1,7 @@
 //! Log lines about commands that a quota or a limit refused.
 
-use corral_core::apply::QuotaExceeded;
 use corral_core::ids::Millis;
+use corral_core::quota::usage::QuotaExceeded;
 use corral_core::sequencer::{Oversized, Sequencer};
 
 /// Logs refusals since the last call, as often as the sequencer reports them.

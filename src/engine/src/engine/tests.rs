@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use corral_consensus::{Config, Entry, EntryKind, HardState, Membership, Restored, ServerId};
 use corral_core::apply::StateMachine;
-use corral_core::apply::session::SessionTable;
-use corral_core::command::features;
+use corral_core::features;
 use corral_core::forwarding::{EnsembleConfig, Forwarding};
 use corral_core::ids::WallMillis;
 use corral_core::sequencer::SequencerConfig;
+use corral_core::session::SessionTable;
 use corral_core::tree::view::View;
 use corral_peer::snapshot::{Ask, Knows};
 use corral_peer::{Frame, Generation, Kind};

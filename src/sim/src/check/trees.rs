@@ -1,7 +1,7 @@
 //! Trees: every view of the server holds the model's tree, znode by znode, whenever all is at rest. That is after a
 //! restart, on every shard, after the last crash (architecture, "What must always hold" 1, 6 and 7).
 
-use corral_core::apply::session::SessionTable;
+use corral_core::session::SessionTable;
 use corral_core::tree::view::View;
 
 use super::Checkers;

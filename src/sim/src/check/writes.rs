@@ -3,9 +3,12 @@
 //! A multi is there as a whole or not at all, and sequence numbers never repeat (protocol chapters 9 to 13). The order
 //! is in the zxids, so the check is linear.
 
+use corral_core::features;
+use corral_core::ops;
+use corral_core::ops::{CreateOp, STAT_FIELDS, WriteOp};
 use std::collections::BTreeMap;
 
-use corral_core::command::{Batch, Command, CommandKind, CreateOp, STAT_FIELDS, WriteOp, features};
+use corral_core::command::{Batch, Command, CommandKind};
 use corral_core::ids::{Millis, WallMillis};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclEntry, AclSpec, ENTRIES_MAX};
@@ -297,7 +300,7 @@ fn logged(write: &Write) -> WriteOp {
     let data = |data: &Option<Vec<u8>>| data.as_deref().map(Data::from);
     let create = |op, path: &str, data, acl, flags, ttl_ms| {
         let path = text(path);
-        WriteOp::Create { op, path, data, acl, flags, ttl_ms }
+        WriteOp::Create(ops::Create { op, path, data, acl, flags, ttl_ms })
     };
     match write {
         Write::Create { with_stat, path, data: bytes, acl, flags } => {
@@ -307,20 +310,28 @@ fn logged(write: &Write) -> WriteOp {
         Write::CreateExpiring { path, ttl: None } => create(CreateOp::Container, path, None, AclSpec::Open, 4, -1),
         Write::CreateExpiring { path, ttl: Some(ttl) } => create(CreateOp::Ttl, path, None, AclSpec::Open, 5, *ttl),
         Write::Ensure { path, data: bytes } => create(CreateOp::IfNotExists, path, data(bytes), AclSpec::Open, 0, -1),
-        Write::Delete { path, version } => WriteOp::Delete { path: text(path), version: *version },
-        Write::Check { path, version } => WriteOp::Check { path: text(path), version: *version },
-        Write::CheckNotExists { path, version } => WriteOp::CheckNotExists { path: text(path), version: *version },
-        Write::TryRemove { path, version } => WriteOp::TryRemove { path: text(path), version: *version },
+        Write::Delete { path, version } => WriteOp::Delete(ops::Delete { path: text(path), version: *version }),
+        Write::Check { path, version } => WriteOp::Check(ops::Check { path: text(path), version: *version }),
+        Write::CheckNotExists { path, version } => {
+            WriteOp::CheckNotExists(ops::CheckNotExists { path: text(path), version: *version })
+        }
+        Write::TryRemove { path, version } => {
+            WriteOp::TryRemove(ops::TryRemove { path: text(path), version: *version })
+        }
         Write::CheckStat { path, version, children } => {
             let mut stat = Box::new([-1; STAT_FIELDS]);
             stat[9] = i64::from(*children);
-            WriteOp::CheckStat { path: text(path), version: *version, stat }
+            WriteOp::CheckStat(ops::CheckStat { path: text(path), version: *version, stat })
         }
-        Write::RemoveRecursive { path, limit } => WriteOp::RemoveRecursive { path: text(path), limit: *limit },
+        Write::RemoveRecursive { path, limit } => {
+            WriteOp::RemoveRecursive(ops::RemoveRecursive { path: text(path), limit: *limit })
+        }
         Write::SetData { path, data: bytes, version } => {
-            WriteOp::SetData { path: text(path), data: data(bytes), version: *version }
+            WriteOp::SetData(ops::SetData { path: text(path), data: data(bytes), version: *version })
         }
-        Write::SetAcl { path, acl, version } => WriteOp::SetAcl { path: text(path), acl: spec(acl), version: *version },
+        Write::SetAcl { path, acl, version } => {
+            WriteOp::SetAcl(ops::SetAcl { path: text(path), acl: spec(acl), version: *version })
+        }
     }
 }
 

@@ -4,12 +4,12 @@
 //! A peer's commands never passed a shard of this server, so that the state machine must take whatever can be decoded.
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::session::SessionTable;
 use corral_core::command::{Batch, CommandKind};
 use corral_core::forwarding::peer::{
     Digest, Forward, Heartbeat, Pause, Paused, PeerMessage, SessionReport, Uninitialised,
 };
 use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::session::SessionTable;
 use corral_core::tree::view::View;
 
 use super::{Tally, Violation, rules};

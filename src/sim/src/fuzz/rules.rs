@@ -2,8 +2,10 @@
 //!
 //! Paths and ACLs are judged by the model.
 
-use corral_core::command::{Batch, Command, CommandKind, WriteOp};
+use corral_core::command::{Batch, Command, CommandKind};
 use corral_core::ids::{SessionId, WallMillis};
+use corral_core::ops;
+use corral_core::ops::WriteOp;
 use corral_core::path::{has_parent, is_valid, name, parent};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{self, Acl, AclEntry, AclList, AclSpec, Schemes, fix_up};
@@ -142,9 +144,15 @@ pub(super) fn generate_batch(stream: &mut Stream, out: &mut Vec<u8>) {
     let mut commands = Vec::new();
     for _ in 0..=stream.below(3) {
         let op = match stream.below(3) {
-            0 => WriteOp::Delete { path: text(stream), version: -1 },
-            1 => WriteOp::SetData { path: text(stream), data: Some(Data::from(&b"data"[..])), version: 0 },
-            _ => WriteOp::SetAcl { path: text(stream), acl: AclSpec::List(vec![entry("3 digest:a:b")]), version: 1 },
+            0 => WriteOp::Delete(ops::Delete { path: text(stream), version: -1 }),
+            1 => {
+                WriteOp::SetData(ops::SetData { path: text(stream), data: Some(Data::from(&b"data"[..])), version: 0 })
+            }
+            _ => WriteOp::SetAcl(ops::SetAcl {
+                path: text(stream),
+                acl: AclSpec::List(vec![entry("3 digest:a:b")]),
+                version: 1,
+            }),
         };
         let many = stream.per_mille(300);
         let kind = match stream.below(8) {

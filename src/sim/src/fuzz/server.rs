@@ -5,16 +5,16 @@
 //! client is forgotten, and that all views end equal. Output stays within its limit, and a server that stops becomes
 //! empty.
 
-use corral_core::command::features;
+use corral_core::features;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::session::SessionTable;
 use corral_core::ids::{ConnId, Millis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::report::Report;
 use corral_core::sequencer::{FrozenState, Sequencer};
+use corral_core::session::SessionTable;
 use corral_core::shard::{Requests, SessionActivity, ShardConfig, ShardMessage};
 use corral_core::tree::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::tree::view::View;

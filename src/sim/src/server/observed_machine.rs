@@ -2,7 +2,8 @@
 
 use corral_consensus::{Index, Machine, ServerId, Term};
 use corral_core::apply::outcome::SessionChange;
-use corral_core::command::{Batch, Command, CommandKind, features};
+use corral_core::command::{Batch, Command, CommandKind};
+use corral_core::features;
 use corral_core::ids::SessionId;
 use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Sequencer, Ticked};
 use corral_engine::Replicated;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, ServerId};
-use corral_core::command::features;
 use corral_core::cost::COMMAND_MAX;
+use corral_core::features;
 use corral_core::forwarding::{EnsembleConfig, Founders};
 use corral_core::sequencer::reaper::ReapPolicy;
 use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};

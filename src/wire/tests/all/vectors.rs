@@ -3,7 +3,7 @@
 
 use corral_wire::consts::{CreateMode, EventType, KeeperState, XID_NOTIFICATION, XID_PING};
 use corral_wire::frame::{FRAME_MAX_DEFAULT, append_frame, next_frame};
-use corral_wire::multi::{MultiResponse, MultiResult, encode_failed};
+use corral_wire::multi::{MultiResponse, MultiResponseEncoder, MultiResult};
 use corral_wire::records::*;
 use corral_wire::{ErrorCode, OpCode, Reader, Vector, Writer};
 
@@ -114,7 +114,10 @@ fn failed_multi() {
         hex,
         |writer| {
             ReplyHeader::ok(5, 0x52).encode(writer);
-            encode_failed(writer, 4, 1, ErrorCode::NoNode);
+            let mut results = MultiResponseEncoder::new(writer);
+            let behind = [ErrorCode::RuntimeInconsistency; 2];
+            [ErrorCode::Ok, ErrorCode::NoNode].into_iter().chain(behind).for_each(|code| results.error(code));
+            results.finish();
         },
         |reader| {
             assert_eq!(ReplyHeader::decode(reader), Ok(ReplyHeader::ok(5, 0x52)));

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::apply::StateMachine;
-use crate::apply::session::SessionTable;
 use crate::ids::{ConnId, ShardId};
 use crate::sequencer::SequencerConfig;
 use crate::sequencer::reaper::ReapPolicy;
+use crate::session::SessionTable;
 use crate::tree::view::View;
 
 const LINES: &str = "server.1=a:1:2:participant;3\nserver.2=b:1:2:participant;3\nserver.3=c:1:2:participant;3\n";

@@ -1,12 +1,15 @@
 //! Commands are judged before they are logged. A logged command is carried out.
 
 use crate::apply::StateMachine;
-use crate::apply::outcome::{AppliedBatch, OpResult, Outcome};
-use crate::apply::session::{Ephemerals, Session, SessionTable};
-use crate::command::{Batch, Command, CommandKind, Proposals, WriteOp, features};
+use crate::apply::outcome::{AppliedBatch, Outcome};
+use crate::command::{Batch, Command, CommandKind, Proposals};
 use crate::cost::COMMAND_MAX;
+use crate::features;
 use crate::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
+use crate::ops;
+use crate::ops::{OpResult, WriteOp};
 use crate::sequencer::{Sequencer, SequencerConfig};
+use crate::session::{Ephemerals, Session, SessionTable};
 use crate::shared::{Data, Text};
 use crate::tree::acl::Acl;
 use crate::tree::change::Change;
@@ -47,7 +50,7 @@ fn leader(admits: bool) -> Sequencer {
 }
 
 fn set(path: &str) -> WriteOp {
-    WriteOp::SetData { path: Text::from(path), data: Some(Data::from(&b"x"[..])), version: -1 }
+    WriteOp::SetData(ops::SetData { path: Text::from(path), data: Some(Data::from(&b"x"[..])), version: -1 })
 }
 
 fn write(kind: CommandKind) -> Proposals {
@@ -106,14 +109,14 @@ fn a_leader_refuses_a_costly_command_before_it_is_logged() {
 #[test]
 fn a_costly_command_is_judged_on_the_state_that_it_meets() {
     let mut leader = leader(true);
-    let create = WriteOp::Create {
-        op: crate::command::CreateOp::Create,
+    let create = WriteOp::Create(ops::Create {
+        op: crate::ops::CreateOp::Create,
         path: Text::from("/b"),
         data: None,
         acl: crate::tree::acl::AclSpec::Open,
         flags: 0,
         ttl_ms: -1,
-    };
+    });
     leader.enqueue(Millis(0), write(CommandKind::Op(create)));
     leader.enqueue(Millis(0), sets("/b", MANY));
     leader.enqueue(Millis(0), write(CommandKind::Op(set("/b"))));
@@ -182,7 +185,7 @@ fn builds_with_other_prices_come_to_the_same_state() {
 fn growing_writes_are_refused_while_space_is_scarce() {
     let mut leader = leader(true);
     leader.refuse_growth(true);
-    let delete = || WriteOp::Delete { path: Text::from("/a"), version: 7 };
+    let delete = || WriteOp::Delete(ops::Delete { path: Text::from("/a"), version: 7 });
     let own = Command::own(None, CommandKind::SystemNodes(Vec::new()));
     for (kind, is_refused) in [
         (CommandKind::Op(set("/a")), true),

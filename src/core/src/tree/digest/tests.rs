@@ -17,7 +17,7 @@ fn walked(view: &View) -> u64 {
 
 #[test]
 fn an_empty_tree_has_the_digest_that_zookeeper_says() {
-    let machine = StateMachine::new(View::empty(7), crate::apply::session::SessionTable::default());
+    let machine = StateMachine::new(View::empty(7), crate::session::SessionTable::default());
     assert_eq!(machine.view().tree_digest(), Some(1_371_985_504));
     assert_eq!(walked(machine.view()), 1_371_985_504);
 }

@@ -2,12 +2,12 @@
 
 use corral_core::apply::StateMachine;
 use corral_core::apply::outcome::{AppliedBatch, AppliedEntry};
-use corral_core::apply::session::SessionTable;
 use corral_core::command::Proposals;
 use corral_core::forwarding::peer::{PeerFault, PeerMessage};
 use corral_core::forwarding::{EnsembleConfig, Forwarding, Leadership, PeerSend, Sender};
 use corral_core::ids::{Millis, SessionId, ShardId, WallMillis};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
+use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
 use corral_core::tree::view::View;
 use corral_types::{Index, Machine, Term};

@@ -4,10 +4,10 @@
 
 use corral_core::apply::StateMachine;
 use corral_core::apply::outcome::AppliedBatch;
-use corral_core::apply::session::SessionTable;
 use corral_core::command::{Batch, Command, CommandKind, Proposals};
 use corral_core::ids::{ConnId, Micros, Millis, Origin, ShardId, WallMillis, Zxid};
 use corral_core::limits::ShardLimits;
+use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
 use corral_core::shard::conn::Close;
 use corral_core::shard::{ClientEvent, Effects, NewClient, Shard, ShardConfig, ShardEvent, ShardMessage};

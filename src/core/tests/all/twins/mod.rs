@@ -4,12 +4,14 @@
 #![allow(dead_code, unreachable_pub, reason = "each module uses its part")]
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::outcome::{AppliedTxn, OpResult, Outcome};
-use corral_core::apply::session::{Ephemerals, Session, SessionTable};
-use corral_core::command::{Command, CommandKind, CreateOp, Proposals, WriteOp};
+use corral_core::apply::outcome::{AppliedTxn, Outcome};
+use corral_core::command::{Command, CommandKind, Proposals};
 use corral_core::cost::{COMMAND_MAX, ENTRY_MAX};
 use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
+use corral_core::ops;
+use corral_core::ops::{CreateOp, OpResult, WriteOp};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
+use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{Acl, AclSpec, Identity};
 use corral_core::tree::change::Change;
@@ -194,12 +196,12 @@ fn order(applied: &mut Applied, mut replica: Option<&mut Sequencer>) {
 
 fn bytes_of(kind: &CommandKind) -> usize {
     let of_op = |op: &WriteOp| match op {
-        WriteOp::Create { path, acl, .. } | WriteOp::SetAcl { path, acl, .. } => {
+        WriteOp::Create(ops::Create { path, acl, .. }) | WriteOp::SetAcl(ops::SetAcl { path, acl, .. }) => {
             let list = if let AclSpec::List(list) = acl { &list[..] } else { &[] };
             path.len() + list.iter().map(|entry| 20 + entry.scheme.len() + entry.id.len()).sum::<usize>()
         }
-        WriteOp::SetData { path, data, .. } => path.len() + data.as_ref().map_or(0, |data| data.len()),
-        WriteOp::Delete { path, .. } | WriteOp::Check { path, .. } => path.len(),
+        WriteOp::SetData(ops::SetData { path, data, .. }) => path.len() + data.as_ref().map_or(0, |data| data.len()),
+        WriteOp::Delete(ops::Delete { path, .. }) | WriteOp::Check(ops::Check { path, .. }) => path.len(),
         _ => 0,
     };
     let bytes = match kind {
@@ -216,18 +218,18 @@ pub fn create(path: &str) -> WriteOp {
 
 /// `flags`: 1 for an ephemeral, 2 for a sequential name.
 pub fn create_as(path: &str, acl: AclSpec, flags: i32) -> WriteOp {
-    WriteOp::Create { op: CreateOp::Create, path: Text::from(path), data: None, acl, flags, ttl_ms: -1 }
+    WriteOp::Create(ops::Create { op: CreateOp::Create, path: Text::from(path), data: None, acl, flags, ttl_ms: -1 })
 }
 
 pub fn delete(path: &str) -> WriteOp {
-    WriteOp::Delete { path: Text::from(path), version: -1 }
+    WriteOp::Delete(ops::Delete { path: Text::from(path), version: -1 })
 }
 
 pub fn set(path: &str, bytes: usize) -> WriteOp {
     let data = Some(Data::from(vec![b'x'; bytes].as_slice()));
-    WriteOp::SetData { path: Text::from(path), data, version: -1 }
+    WriteOp::SetData(ops::SetData { path: Text::from(path), data, version: -1 })
 }
 
 pub fn check(path: &str) -> WriteOp {
-    WriteOp::Check { path: Text::from(path), version: -1 }
+    WriteOp::Check(ops::Check { path: Text::from(path), version: -1 })
 }

@@ -3,13 +3,14 @@
 //! Drives the actors as the server's executors do. A request is one turn of the shard. A log entry is one turn of the
 //! consensus core and one more of the shard. Entries are decoded from their bytes, as on a follower or in a replay.
 
-use corral_core::command::features;
+use corral_core::features;
+use corral_core::ops::OpResult;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use corral_core::apply::StateMachine;
-use corral_core::apply::outcome::{OpResult, Outcome};
+use corral_core::apply::outcome::Outcome;
 use corral_core::ids::{ConnId, Millis, ShardId, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::sequencer::Sequencer;

@@ -24,6 +24,19 @@ pub(super) const COUNT_PIECE: u32 = if cfg!(test) { 400 } else { 8000 };
 /// Names, and marks of deleted names, in one piece, by and large.
 pub(super) const NAMES_PIECE: u32 = 200_000;
 
+/// The usage of a subtree when its usage znode was created, to which later changes were added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The usage znode.
+    pub path: Text,
+    /// Of the usage znode, which must be the same still.
+    pub mzxid: u64,
+    /// Znodes of the subtree, its root included.
+    pub znodes: i64,
+    /// Bytes of the data of these znodes. Paths do not count.
+    pub bytes: i64,
+}
+
 /// The children of a znode, as far as they were visited.
 #[derive(Debug)]
 struct Level {
@@ -190,11 +203,12 @@ fn below<'p>(parent: &str, path: &'p str) -> Option<&'p str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{World, create, delete, refused, set};
     use super::*;
-    use crate::command::Counted;
-    use crate::command::{CommandKind, WriteOp, features};
-    use crate::cost;
+    use crate::apply::tests::{World, create, delete, refused, set};
+    use crate::command::CommandKind;
+    use crate::ops::WriteOp;
+    use crate::quota::count::Counted;
+    use crate::{cost, features};
     use alloc::boxed::Box;
     use alloc::format;
     use corral_wire::error::ErrorCode;
@@ -363,7 +377,7 @@ mod tests {
         let mut world = World::new(features::BOUNDED);
         let mut path = String::from("/zookeeper/quota");
         let limits = |path: &str| -> WriteOp { create(&format!("{path}/zookeeper_limits"), "") };
-        for _ in 0..super::super::quota::QUOTA_PATH_LEVELS_MAX {
+        for _ in 0..super::super::QUOTA_PATH_LEVELS_MAX {
             path.push_str("/q");
             assert_eq!(refused(&world.op(create(&path, ""))), None);
         }
@@ -371,7 +385,7 @@ mod tests {
         path.push_str("/q");
         assert_eq!(refused(&world.op(create(&path, ""))), None);
         assert_eq!(refused(&world.op(limits(&path))), Some(ErrorCode::BadArguments));
-        let long = format!("/zookeeper/quota/{}", "l".repeat(super::super::quota::QUOTA_PATH_BYTES_MAX));
+        let long = format!("/zookeeper/quota/{}", "l".repeat(super::super::QUOTA_PATH_BYTES_MAX));
         assert_eq!(refused(&world.op(create(&long, ""))), None);
         assert_eq!(refused(&world.op(limits(&long))), Some(ErrorCode::BadArguments));
     }

@@ -3,7 +3,6 @@
 //! A single operation finishes its checks before its only change, so it looks straight at the tree. A multi and the
 //! closing of a session read their own earlier changes first.
 
-use crate::command::WriteOp;
 use crate::ids::Zxid;
 use crate::shared::{HashedPath, Text};
 use crate::tree::change::{Change, Changes};
@@ -29,11 +28,6 @@ fn is_below(root: &str, path: &str) -> bool {
 }
 
 impl<'v> Draft<'v> {
-    /// For one operation: nearly all make one change, after all their checks.
-    pub(crate) fn for_op(view: &'v View, zxid: Zxid, op: &WriteOp) -> Self {
-        if matches!(op, WriteOp::RemoveRecursive { .. }) { Self::chained(view, zxid) } else { Self::single(view, zxid) }
-    }
-
     /// For one change, or for several none of which depends on another.
     pub(crate) fn single(view: &'v View, zxid: Zxid) -> Self {
         Self { view, zxid, own: None, changes: Changes::new(), removed: 0, quotas: 0 }

@@ -5,17 +5,20 @@
 //! without an event. Part of the state machine: everything here follows from the tree alone. Clients may write anything
 //! into these znodes: data that cannot be read count as absent, and sums saturate.
 
-use super::count::{COUNT_PIECE, COUNTED_AT_ONCE_MAX, Count, DELETIONS_AT_ONCE_MAX, NAMES_PIECE};
-use super::subtrees::Subtrees;
-use super::usage::{Numbers, QuotaExceeded, Usage};
-use crate::command::{Counted, features};
-use crate::cost;
+pub mod count;
+mod subtrees;
+pub mod usage;
+
+use self::count::{COUNT_PIECE, COUNTED_AT_ONCE_MAX, Count, Counted, DELETIONS_AT_ONCE_MAX, NAMES_PIECE};
+use self::subtrees::Subtrees;
+use self::usage::{Numbers, QuotaExceeded, Usage};
 use crate::ids::Zxid;
 use crate::path;
 use crate::shared::{Data, Text};
 use crate::tree::change::{Change, Changes};
 use crate::tree::view::View;
 use crate::tree::znode::Znode;
+use crate::{cost, features};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
@@ -32,14 +35,14 @@ const TEXT_BYTES_MAX: usize = 256;
 /// .. in entries of logs of former versions.
 const TEXT_BYTES_FORMERLY: usize = 1024;
 /// Bytes of the path of a subtree that is given a quota, and levels of it: every write below looks for its quota.
-pub(super) const QUOTA_PATH_BYTES_MAX: usize = 1024;
-pub(super) const QUOTA_PATH_LEVELS_MAX: usize = 32;
+pub(crate) const QUOTA_PATH_BYTES_MAX: usize = 1024;
+pub(crate) const QUOTA_PATH_LEVELS_MAX: usize = 32;
 /// Additional cost of a write where there are quotas.
 pub(crate) const QUOTA_COST: u64 = 10_000;
 /// Additional cost of a deletion there: no limit is checked.
 pub(crate) const QUOTA_DELETE_COST: u64 = 2000;
 /// Subtrees with a quota. A transaction may change something in each of them, and writes what each uses.
-pub(super) const QUOTAS_MAX: usize = if cfg!(test) { 30 } else { 5000 };
+pub(crate) const QUOTAS_MAX: usize = if cfg!(test) { 30 } else { 5000 };
 /// Additional cost of the creation of a usage znode.
 pub(crate) const COUNT_COST: u64 = COUNTED_AT_ONCE_MAX as u64 * 5 * cost::ZNODE;
 /// The same in log entries of former versions.
@@ -56,7 +59,7 @@ pub struct QuotaReport {
 
 /// The subtrees that have a quota.
 #[derive(Debug, Default)]
-pub(super) struct Quotas {
+pub(crate) struct Quotas {
     prefixes: Subtrees,
     /// Usage znodes of subtrees too large to be counted at once, which the leader has yet to count. Each is a znode of
     /// the tree and shares its path, so that the bounds of the tree bound the set. No work goes over all of it.
@@ -70,7 +73,7 @@ pub(super) struct Quotas {
 
 impl Quotas {
     /// Finds the quotas of a tree; looks at nothing but `/zookeeper/quota`.
-    pub(super) fn of(view: &View) -> Self {
+    pub(crate) fn of(view: &View) -> Self {
         let mut quotas = Self::default();
         view.walk(ROOT, |path, node| {
             if let Some(prefix) = prefix_of(path, LIMITS).filter(|prefix| !prefix.is_empty()) {
@@ -86,17 +89,17 @@ impl Quotas {
 
     /// Whether there is no quota at all: the usual case, which must cost nothing.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.prefixes.is_empty()
     }
 
     /// Whether one more quota would be too many, beside `more` that the same transaction may have created.
-    pub(super) fn are_too_many(&self, more: usize) -> bool {
+    pub(crate) fn are_too_many(&self, more: usize) -> bool {
         self.prefixes.len() + more >= QUOTAS_MAX
     }
 
     /// Checks that no hard limit forbids more znodes or bytes below `path`, judged by the present usage.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         view: &View,
         bounded: bool,
@@ -114,22 +117,22 @@ impl Quotas {
         }
     }
 
-    pub(super) fn note(&mut self, exceeded: QuotaExceeded) {
+    pub(crate) fn note(&mut self, exceeded: QuotaExceeded) {
         let writes = self.report.as_ref().map_or(0, |report| report.writes);
         self.report = Some(QuotaReport { writes: writes + 1, last: exceeded });
     }
 
-    pub(super) fn take_report(&mut self) -> Option<QuotaReport> {
+    pub(crate) fn take_report(&mut self) -> Option<QuotaReport> {
         self.report.take()
     }
 
     /// Whether these changes may concern a quota.
-    pub(super) fn concern(&self, changes: &[Change]) -> bool {
+    pub(crate) fn concern(&self, changes: &[Change]) -> bool {
         !self.is_empty() || self.count.is_some() || changes.iter().any(|change| change.at().path.starts_with(ROOT))
     }
 
     /// Applies one change to the tree and keeps the usage in step.
-    pub(super) fn apply(&mut self, view: &mut View, zxid: Zxid, mut change: Change, books: &mut Books) {
+    pub(crate) fn apply(&mut self, view: &mut View, zxid: Zxid, mut change: Change, books: &mut Books) {
         // A change of limits or usage is not part of the usage accounted before it.
         let (path, of_quota) = (&change.at().path, |name| prefix_of(&change.at().path, name).is_some());
         if path.starts_with(ROOT) && (of_quota(LIMITS) || of_quota(STATS)) {
@@ -210,7 +213,7 @@ impl Quotas {
     }
 
     /// Goes on counting, if a subtree is yet to be counted. Gives the result when the walk over it has ended.
-    pub(super) fn count_on(&mut self, view: &View) -> Option<Counted> {
+    pub(crate) fn count_on(&mut self, view: &View) -> Option<Counted> {
         if self.count.is_none() {
             let behind = self.counted_last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let next = self.uncounted.range::<str, _>((behind, Bound::Unbounded)).next();
@@ -235,12 +238,12 @@ impl Quotas {
     }
 
     /// Another server leads, and counts.
-    pub(super) fn stop_counting(&mut self) {
+    pub(crate) fn stop_counting(&mut self) {
         self.count = None;
     }
 
     /// Returns the change that a count leads to. There is none if the usage znode was written since the count began.
-    pub(super) fn counted(&mut self, view: &View, counted: &Counted) -> Changes {
+    pub(crate) fn counted(&mut self, view: &View, counted: &Counted) -> Changes {
         self.count = None;
         let mut changes = Changes::new();
         let at = view.hashed(counted.path.clone());
@@ -263,12 +266,12 @@ const fn text_bytes_max(bounded: bool) -> usize {
 }
 
 /// Whether a path is that of a subtree's limits.
-pub(super) fn is_limits(path: &str) -> bool {
+pub(crate) fn is_limits(path: &str) -> bool {
     prefix_of(path, LIMITS).is_some()
 }
 
 /// Whether a path may be that of a subtree's limits.
-pub(super) fn may_have_quota(path: &str) -> bool {
+pub(crate) fn may_have_quota(path: &str) -> bool {
     prefix_of(path, LIMITS).is_none_or(|prefix| {
         let levels = prefix.bytes().filter(|byte| *byte == b'/').count();
         prefix.len() <= QUOTA_PATH_BYTES_MAX && levels <= QUOTA_PATH_LEVELS_MAX
@@ -287,7 +290,7 @@ pub(crate) fn counts(path: &str) -> bool {
 
 /// The changes of one transaction, with those of usage.
 #[derive(Default)]
-pub(super) struct Books {
+pub(crate) struct Books {
     /// Whether the entry was ordered with bounds.
     bounded: bool,
     /// Children deleted below the znodes that counts at once may yet visit.
@@ -311,7 +314,7 @@ struct Page {
 
 impl Books {
     /// For an entry that was ordered with these [`features`].
-    pub(super) fn new(features: u32) -> Self {
+    pub(crate) fn new(features: u32) -> Self {
         let has = |feature| features & feature != 0;
         let deletions_left = if has(features::DELETIONS_BOUNDED) { DELETIONS_AT_ONCE_MAX } else { u64::MAX };
         Self { bounded: has(features::BOUNDED), deletions_left, ..Self::default() }
@@ -363,7 +366,7 @@ impl Books {
     }
 
     /// All changes, for the shards.
-    pub(super) fn finish(mut self, view: &mut View, zxid: Zxid) -> Changes {
+    pub(crate) fn finish(mut self, view: &mut View, zxid: Zxid) -> Changes {
         for (prefix, page) in core::mem::take(&mut self.pages) {
             let path = Text::from(znode_of(&prefix, STATS));
             if let Some(change) = page.usage.and_then(|usage| written(view, &path, &usage)) {
@@ -387,7 +390,7 @@ const COUNTED_MAX: u64 = 100_000;
 ///
 /// # Errors
 /// `ThrottledOp` when the entry has counted enough.
-pub(super) fn allow_count(view: &View, path: &str, countable: &Cell<Option<u64>>) -> Result<(), ErrorCode> {
+pub(crate) fn allow_count(view: &View, path: &str, countable: &Cell<Option<u64>>) -> Result<(), ErrorCode> {
     let Some(prefix) = prefix_of(path, STATS) else { return Ok(()) };
     let Some(left) = countable.get() else {
         countable.set(Some(COUNTED_MAX));

@@ -1,6 +1,12 @@
 //! Batches survive the log, and nothing but a batch is taken for one.
 
 use super::*;
+use crate::ids::SessionId;
+use crate::ops;
+use crate::ops::CreateOp;
+use crate::ops::STAT_FIELDS;
+use crate::shared::Text;
+use crate::tree::acl::AclEntry;
 use alloc::vec;
 
 fn unweighed(rest: &[u8]) -> Take<'_> {
@@ -22,13 +28,15 @@ fn entries() -> Vec<AclEntry> {
 
 fn ops() -> Vec<WriteOp> {
     let path = || Text::from("/a");
-    let create = |op, acl, data: Option<&[u8]>| WriteOp::Create {
-        op,
-        path: path(),
-        data: data.map(Data::from),
-        acl,
-        flags: i32::MIN,
-        ttl_ms: i64::MAX,
+    let create = |op, acl, data: Option<&[u8]>| {
+        WriteOp::Create(ops::Create {
+            op,
+            path: path(),
+            data: data.map(Data::from),
+            acl,
+            flags: i32::MIN,
+            ttl_ms: i64::MAX,
+        })
     };
     vec![
         create(CreateOp::Create, AclSpec::Open, None),
@@ -36,14 +44,14 @@ fn ops() -> Vec<WriteOp> {
         create(CreateOp::Container, AclSpec::List(entries()), Some(b"x")),
         create(CreateOp::Ttl, AclSpec::Malformed, Some(&[7; 200])),
         create(CreateOp::IfNotExists, AclSpec::BrokenOff(entries()), Some(b"x")),
-        WriteOp::Delete { path: path(), version: -1 },
-        WriteOp::SetData { path: path(), data: None, version: i32::MAX },
-        WriteOp::SetAcl { path: path(), acl: AclSpec::Open, version: 0 },
-        WriteOp::Check { path: path(), version: 1 },
-        WriteOp::CheckNotExists { path: path(), version: 64 },
-        WriteOp::CheckStat { path: path(), version: -65, stat: Box::new([i64::MIN; STAT_FIELDS]) },
-        WriteOp::TryRemove { path: path(), version: 2 },
-        WriteOp::RemoveRecursive { path: path(), limit: u32::MAX },
+        WriteOp::Delete(ops::Delete { path: path(), version: -1 }),
+        WriteOp::SetData(ops::SetData { path: path(), data: None, version: i32::MAX }),
+        WriteOp::SetAcl(ops::SetAcl { path: path(), acl: AclSpec::Open, version: 0 }),
+        WriteOp::Check(ops::Check { path: path(), version: 1 }),
+        WriteOp::CheckNotExists(ops::CheckNotExists { path: path(), version: 64 }),
+        WriteOp::CheckStat(ops::CheckStat { path: path(), version: -65, stat: Box::new([i64::MIN; STAT_FIELDS]) }),
+        WriteOp::TryRemove(ops::TryRemove { path: path(), version: 2 }),
+        WriteOp::RemoveRecursive(ops::RemoveRecursive { path: path(), limit: u32::MAX }),
     ]
 }
 
@@ -130,7 +138,11 @@ fn a_command_is_refused_only_among_judged_ones() {
 
 #[test]
 fn a_write_takes_little_more_than_what_it_says() {
-    let set = WriteOp::SetData { path: Text::from("/bench/key"), data: Some(Data::from(&[1; 100][..])), version: -1 };
+    let set = WriteOp::SetData(ops::SetData {
+        path: Text::from("/bench/key"),
+        data: Some(Data::from(&[1; 100][..])),
+        version: -1,
+    });
     let commands = vec![command(origin(5), CommandKind::Op(set)); 101];
     let many = Batch { commands, ..batch() };
     let one = Batch { commands: many.commands[..1].to_vec(), ..batch() };
@@ -195,7 +207,7 @@ fn few_bytes_of_a_peer_do_not_take_much_memory() {
     let of_ops = |count| Batch {
         commands: vec![command(
             None,
-            CommandKind::Multi(vec![WriteOp::Check { path: Text::from(""), version: 0 }; count]),
+            CommandKind::Multi(vec![WriteOp::Check(ops::Check { path: Text::from(""), version: 0 }); count]),
         )],
         ..nothing.clone()
     };
@@ -204,7 +216,7 @@ fn few_bytes_of_a_peer_do_not_take_much_memory() {
     let of_identities = |count| Batch { identities: vec![Arc::new(identities(count))], ..nothing.clone() };
     let acl = |count| AclSpec::List(vec![AclEntry { perms: 0, scheme: Text::from(""), id: Text::from("") }; count]);
     let of_acl = |count| {
-        let op = WriteOp::SetAcl { path: Text::from(""), acl: acl(count), version: 0 };
+        let op = WriteOp::SetAcl(ops::SetAcl { path: Text::from(""), acl: acl(count), version: 0 });
         Batch { commands: vec![command(None, CommandKind::Op(op))], ..nothing.clone() }
     };
     let check = |make: &dyn Fn(usize) -> Batch, weight: usize| {
