@@ -119,10 +119,10 @@ class Table:
             row.reached += f" (worst: {cell}, {len(found)} of {len(target['cells'])} measured)"
         row.met = "yes" if (row.value <= limit if less else row.value >= limit) else "no"
         if self.cpus < target.get("note_if_cpus_below", 0):
-            row.reached, row.met = f"{row.reached}; {target['note']}", "-"
+            row.reached, row.met = f"{row.reached}. {target['note']}", "-"
         taken = self.host.get(target["group"], {}).get(target.get("host"))
         if taken is not None:
-            row.reached += f"; {number(taken)} us of it are the idle machine's own"
+            row.reached += f". The idle machine's own gaps take {number(taken)} us"
             # In the target's unit: a target below what the machine takes by itself cannot be judged.
             row.met = "-" if row.met == "no" and taken / target["host_us"] >= limit else row.met
         return row
@@ -326,7 +326,7 @@ def about(told):
     return (
         f"{told['cpu']}, {told['cpus']} CPUs, {told['memory_mib']} MiB, kernel {told['kernel']}, TCP "
         f"{told['congestion_control']}, data on {told['filesystem']}. Servers on CPU {told['server_cpus']}, client on "
-        f"{told['client_cpus']}; {where}. {told['rounds']} rounds. ZooKeeper {told['zookeeper']}. "
+        f"{told['client_cpus']}, {where}. {told['rounds']} rounds. ZooKeeper {told['zookeeper']}. "
         f"Load average at the start {told['load_average']:.1f}."
     )
 

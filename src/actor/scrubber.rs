@@ -186,10 +186,10 @@ impl Scrubber {
     fn put_aside(&mut self, file: &str, what: &str) {
         match put_file_aside(&self.disk, file) {
             Ok(()) => tracing::error!(
-                "{what}; the served snapshot is another one; the file was moved into the directory `damaged`; look at the disk"
+                "{what}. The served snapshot is another one. The file was moved into the directory `damaged`. Look at the disk"
             ),
             Err(error) if self.stays.insert(file.to_owned()) => tracing::error!(
-                "{what}; the served snapshot is another one; the file cannot be moved into the directory `damaged`: {error}; look at the disk, \
+                "{what}. The served snapshot is another one. The file cannot be moved into the directory `damaged`: {error}. Look at the disk, \
                  and move the file away"
             ),
             Err(_) => {}

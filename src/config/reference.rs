@@ -79,8 +79,8 @@ fn range(limits: Limits, unit: &str) -> String {
 
 fn core_section(page: &mut String) {
     page.push_str(
-        "\n## [[core]]\n\nThe per-core table, one `[[core]]` per row. Without it the plan derives from the CPUs: \
-        hosts of up to four CPUs run a \
+        "\n## [[core]]\n\nThe per-core table, one `[[core]]` per row. Without it the plan derives from the CPUs. \
+        Hosts of up to four CPUs run a \
          shard on each and the consensus actor with shard 0. Larger hosts give the consensus actor a CPU and leave one \
          for the log sync, snapshot \
          writer and control threads. With it, the table is the plan. `corral check-config` prints the plan.\n\n\
@@ -148,8 +148,8 @@ fn zoo_section(page: &mut String) {
     let ensemble_only = listed(Rule::EnsembleOnly);
     write!(page, "\nIgnored with one warning: local sessions are not offered, and every standalone server ignores these keys: {ensemble_only}.\n")
         .expect(TOOK);
-    let meaningless = listed(Rule::Meaningless);
-    write!(page, "\nIgnored without effect, and named in one log line: {meaningless}.\n").expect(TOOK);
+    let meaningless = listed(Rule::Meaningless).replace(", ", "\n- ");
+    write!(page, "\nIgnored without effect, and named in one log line:\n\n- {meaningless}\n").expect(TOOK);
 }
 
 /// Writes the demands that end the start, because a start without them would be worse.

@@ -307,7 +307,7 @@ fn say_who_could_read(disk: &MmapDisk) {
     let path = disk.path().display();
     if let Some(mode) = directory_mode {
         tracing::warn!(
-            "the data directory {path} has mode {mode:o}: other users can enter it; run `chmod 700 {path}` if that is not \
+            "the data directory {path} has mode {mode:o}: other users can enter it. Run `chmod 700 {path}` if that is not \
              wanted"
         );
     }
@@ -317,7 +317,7 @@ fn say_who_could_read(disk: &MmapDisk) {
     if let Some((files, first)) = files_left {
         tracing::warn!(
             files,
-            "files in {path} are accessible to other users, and their mode cannot be changed ({first}); they hold session \
+            "files in {path} are accessible to other users, and their mode cannot be changed ({first}). They hold session \
              passwords: run `chmod 600` on them as their owner"
         );
     }

@@ -49,7 +49,7 @@ fn every_line_of_the_log_has_its_row() {
             vec![code(message), fields, files.iter().cloned().collect::<Vec<_>>().join(", ")]
         });
         tables += &format!("\n## {}\n\n", level.to_uppercase());
-        tables += &page.table(&["line", "fields", "file", "meaning, and what to do"], &format!("{level} "), rows);
+        tables += &page.table(&["line", "fields", "file", "meaning and action"], &format!("{level} "), rows);
     }
     page.is(&tables);
 }

@@ -77,7 +77,7 @@ impl Serving {
             self.contradictions_logged.insert(peer, now);
             tracing::error!(
                 peer = peer.0,
-                "the log of server {peer} and this server's contradict each other: {error}; one of the two was started with an \
+                "the log of server {peer} and this server's contradict each other: {error}. One of the two was started with an \
                  old copy of its data. If most servers were not, stop that one, empty its data directory but for `myid`, and start \
                  it again. If most were, stop all and run `corral rescue` where the zxid is highest \
                  (docs/operate/lose-a-quorum.md)"
@@ -202,8 +202,8 @@ pub(crate) fn log_bootstrap(absent: &[u8]) {
 /// Logs that a server outside of the list holds data of this cluster, while this server has none.
 pub(crate) fn log_unknown_server(server: ServerId) {
     tracing::warn!(
-        "server {} holds data of this cluster, this server has none and does not know it: no new ensemble begins beside it; \
-         name it in this server's list (`server.N` lines, `ensemble.servers`) and start this one again, or stop the other",
+        "server {} holds data of this cluster, this server has none and does not know it. No new ensemble begins beside it. \
+         Name it in this server's list (`server.N` lines, `ensemble.servers`) and start this one again, or stop the other",
         server.0
     );
 }

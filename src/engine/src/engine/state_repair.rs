@@ -143,9 +143,9 @@ impl StateRepair {
             );
         } else {
             tracing::error!(
-                "{what}, and no majority agrees on either ({with_own} of {} voters reported the digest of this server, {with_other} \
-                 the other): one of the two has a wrong state; this server goes on serving; start the servers that do not run; \
-                 if it lasts, compare `hash` and the data of all servers, stop the wrong one, empty its data directory except \
+                "{what}, and no majority agrees on either. {with_own} of {} voters reported the digest of this server, {with_other} \
+                 the other. One of the two has a wrong state. This server goes on serving. Start the servers that do not run. \
+                 If it lasts, compare `hash` and the data of all servers, stop the wrong one, empty its data directory except \
                  `myid`, and start it",
                 voters.len()
             );
