@@ -22,8 +22,20 @@ pub fn is_valid(path: &str) -> bool {
     if path != ROOT && !slashes.all(|(at, _)| begins_with_component(&bytes[at + 1..])) {
         return false;
     }
-    let plain = bytes.iter().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
-    plain || path.chars().all(is_legal_char)
+    is_legal(path)
+}
+
+/// As [`is_valid`], of a path with this last component. The parent exists, so its path is valid: only the name is looked at.
+pub(crate) fn is_valid_child(path: &str, name: &str) -> bool {
+    // The root is its own parent. It is also that of a path with two slashes at its beginning.
+    let is_valid = path == ROOT || (!matches!(name, "" | "." | "..") && !path.starts_with("//") && is_legal(name));
+    debug_assert!(is_valid == self::is_valid(path), "the parent of {path:?} exists");
+    is_valid
+}
+
+fn is_legal(text: &str) -> bool {
+    let plain = text.bytes().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
+    plain || text.chars().all(is_legal_char)
 }
 
 const fn begins_with_component(rest: &[u8]) -> bool {
@@ -101,6 +113,19 @@ mod tests {
         ] {
             assert!(!is_valid(bad), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_path_of_a_child_is_as_valid_as_any_other() {
+        for up in ["/", "//", "/a", "/a/b", "/a/.", "", "a"].into_iter().filter(|up| is_valid(up)) {
+            for last in
+                ["", ".", "..", "...", ".a", "a", "a b", "\u{e4}", "\0", "\u{1f}", "\u{7f}", "\u{e000}", "\u{10000}"]
+            {
+                let path = child(up, last);
+                assert_eq!(is_valid_child(&path, name(&path)), is_valid(&path), "{path:?}");
+            }
+        }
+        assert!(!is_valid_child("//a", "a"), "its parent is the root");
     }
 
     #[test]

@@ -235,7 +235,8 @@ impl Caller<'_> {
         let levels = || at.path.bytes().filter(|byte| *byte == b'/').count();
         if at.path.len() > PATH_BYTES_MAX
             || at.name().len() > NAME_BYTES_MAX
-            || levels() > PATH_LEVELS_MAX
+            // Each level takes a byte at least.
+            || (at.path.len() > PATH_LEVELS_MAX && levels() > PATH_LEVELS_MAX)
             || !may_have_quota(&at.path)
         {
             return Err(ErrorCode::BadArguments);

@@ -156,7 +156,7 @@ impl Operation for Create {
         if sequential {
             at = draft.hashed(Text::from(format!("{}{:010}", &*at.path, parent.stat().cversion)));
         }
-        if !path::is_valid(&at.path) {
+        if !path::is_valid_child(&at.path, at.name()) {
             return Err(ErrorCode::BadArguments);
         }
         caller.fits(draft, &at, &parent, owner)?;
@@ -181,16 +181,18 @@ impl Operation for Create {
         let node = Arc::new(Znode { stat: fresh_stat(caller.zxid, caller.context.time, owner), acl, data });
         caller.spend(cost::CHANGE)?;
         let path = at.path.clone();
-        let stat = node.wire_stat();
-        draft.create(at, node);
         if quota::is_limits(&path) {
             draft.note_quota();
         }
-        Ok(match op {
+        let result = match op {
             CreateOp::Create => OpResult::Created { path },
             CreateOp::IfNotExists => OpResult::Ensured { path },
-            CreateOp::Create2 | CreateOp::Container | CreateOp::Ttl => OpResult::CreatedStat { path, stat },
-        })
+            CreateOp::Create2 | CreateOp::Container | CreateOp::Ttl => {
+                OpResult::CreatedStat { path, stat: node.wire_stat() }
+            }
+        };
+        draft.create(at, node);
+        Ok(result)
     }
 
     fn put(&self, out: &mut Vec<u8>) {
