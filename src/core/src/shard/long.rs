@@ -12,7 +12,7 @@ use crate::limits::{
 };
 use crate::report::Answered;
 use crate::shard::conn::{Conn, Long, Pending};
-use crate::shard::read::{ListContext, PutOff, ReadContext, Rewatch, is_short};
+use crate::shard::read::{Length, ListContext, Outline, PutOff, ReadContext, Rewatch, begin_list, is_short};
 use crate::shard::reply;
 use crate::shard::walk::{Walk, WalkContext, is_walk};
 use crate::tree::view::ChildrenSize;
@@ -35,11 +35,11 @@ impl Shard {
     /// Whether a read that is put behind others will take more than a turn, as it looks now: then nothing is taken
     /// behind it. A read that has become long until it is served, with writes behind it, is refused.
     pub(super) fn will_be_long(&self, op: OpCode, record: &[u8]) -> bool {
-        let looks_up = match op {
-            OpCode::GetChildren | OpCode::GetChildren2 => false,
-            OpCode::FilteredList | OpCode::FilteredListWithStatsAndData if self.config.keeper_extensions => true,
-            OpCode::SetWatches | OpCode::SetWatches2 => return record.len() > REWATCH_BYTES_AT_ONCE,
-            _ => return false,
+        let looks_up = match Outline::of(op).length {
+            Length::Short => return false,
+            Length::Paths => return record.len() > REWATCH_BYTES_AT_ONCE,
+            Length::List { .. } if op.kind() == OpKind::Extension && !self.config.keeper_extensions => return false,
+            Length::List { looks_up } => looks_up,
         };
         let Ok(Some(path)) = Reader::new(record).string() else { return false };
         let path = crate::path::or_root(path);
@@ -117,7 +117,7 @@ impl Shard {
             }
             _ => {
                 let (mut context, output) = self.read_context(conn);
-                let begun = context.begin_list(xid, op, &mut Reader::new(&record));
+                let begun = begin_list(&mut context, xid, op, &mut Reader::new(&record));
                 let why = context.put_off.take();
                 conn.output.put_back(output);
                 match why {

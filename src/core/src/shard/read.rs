@@ -1,240 +1,71 @@
-//! Reads: served from the shard's own view, in one go, straight from the stored bytes (protocol chapter 12.1).
+//! Reads: served from the shard's own view, in one go, straight from the stored bytes (protocol chapter 12.1). Each has a file.
 
+mod add_watch;
+mod context;
+mod exists;
+mod filtered_list;
+mod get_acl;
+mod get_children;
+mod get_data;
+mod get_ephemerals;
 mod gradual;
-mod listing;
-mod multi;
-mod nodes;
+mod list_format;
+mod long_list;
+mod multi_read;
+mod outline;
 mod rewatch;
-mod watching;
+mod set_watches;
+mod watches;
+mod who_am_i;
 
-use crate::ids::{ConnId, Zxid};
-use crate::limits::{
-    ACL_ENTRY_COST, ACL_IDENTITY_COST, BYTES_PER_COST, LIST_BYTES_AT_ONCE, LIST_ENTRIES_AT_ONCE, LOOK_UP_COST,
-    LOOK_UPS_AT_ONCE, MULTI_READ_COST_MAX, NAME_COST,
-};
-use crate::path;
-use crate::session::Ephemerals;
-use crate::shard::reply;
-use crate::shard::watch::{Kind, Mode, WatchTable};
-use crate::tree::acl::{AclList, AnySaslUser, Identity};
-use crate::tree::view::{ChildrenSize, NodeRef, View};
-use alloc::vec::Vec;
-use core::cell::Cell;
-use corral_wire::records::ReplyHeader;
-use corral_wire::{ErrorCode, OpCode, Reader, Writer};
+pub(crate) use context::{PutOff, ReadContext, Unserved, is_short};
 pub(crate) use gradual::{GradualList, ListContext};
+pub(crate) use long_list::begin_list;
+pub(crate) use outline::{Length, Outline, Watching};
 pub(crate) use rewatch::Rewatch;
 
-/// Everything a read may look at, and the one table it may add to.
-pub(crate) struct ReadContext<'s> {
-    pub(crate) view: &'s View,
-    pub(crate) watches: &'s mut WatchTable,
-    pub(crate) conn: ConnId,
-    pub(crate) identities: &'s [Identity],
-    pub(crate) any_sasl_user: Option<&'s AnySaslUser>,
-    /// The session's ephemerals, sorted; `None` when it has none.
-    pub(crate) ephemerals: Option<&'s Ephemerals>,
-    pub(crate) skip_acl: bool,
-    /// Whether ClickHouse Keeper's operations are served.
-    pub(crate) keeper: bool,
-    /// A multiRead with a longer reply is refused. A single read's reply is bounded by the content of one node.
-    pub(crate) reply_bytes_max: usize,
-    /// Bytes of a reply for which there is memory now.
-    pub(crate) room: usize,
-    /// Whether a read may be put off for longer than until its turn: writes behind it would have to wait too. If not, it is
-    /// refused.
-    pub(crate) may_wait: bool,
-    /// Whether it is the connection's turn for a costly read, or a write behind the read is about to be applied.
-    pub(crate) has_turn: bool,
-    /// A multiRead is served.
-    pub(crate) multi: bool,
-    /// Why the read is put off.
-    pub(crate) put_off: Cell<Option<PutOff>>,
-    /// Work that has been done, in the units of [`crate::limits::TURN_COST_MAX`].
-    pub(crate) cost: Cell<usize>,
-}
+use crate::limits::BYTES_PER_COST;
+use crate::shard::reply;
+use alloc::vec::Vec;
+use corral_wire::{OpCode, Reader};
 
-/// A read that is not answered at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PutOff {
-    /// It takes more than a turn: it is to be done in pieces.
-    Long,
-    /// There is no memory for a reply of so many bytes.
-    Room(usize),
-    /// It is costly: it waits for the turn of its connection, so that the cheap reads of others go past it.
-    Turn,
-}
-
-/// Why a read has no reply.
-#[derive(Debug)]
-pub(crate) enum Unserved {
-    /// It is not served here: UNIMPLEMENTED, and the connection ends.
-    Unknown,
-    Later(PutOff),
-}
-
-type Failed = ErrorCode;
-
-/// Whether a list can be made in one turn. Its children are looked up below the path in `look_ups`, or not at all.
-pub(crate) fn is_short(size: ChildrenSize, look_ups: Option<&str>) -> bool {
-    let most = if look_ups.is_some() { LOOK_UPS_AT_ONCE * LOOK_UP_COST } else { LIST_ENTRIES_AT_ONCE * NAME_COST };
-    list_cost(size, look_ups) <= most && size.bytes <= LIST_BYTES_AT_ONCE
-}
-
-/// The whole path of a child that is looked up is copied, hashed and compared.
-fn list_cost(size: ChildrenSize, look_ups: Option<&str>) -> usize {
-    let each = look_ups.map_or(NAME_COST, |parent| LOOK_UP_COST + parent.len() / BYTES_PER_COST);
-    size.entries.saturating_mul(each)
-}
-
-impl ReadContext<'_> {
-    /// Appends the reply (and, for setWatches, the events before it) to `out`.
-    pub(crate) fn serve(
-        &mut self,
-        out: &mut Vec<u8>,
-        xid: i32,
-        op: OpCode,
-        reader: &mut Reader<'_>,
-    ) -> Result<(), Unserved> {
-        let start = out.len();
-        let served = match op {
-            OpCode::GetData => self.get_data(out, xid, reader),
-            OpCode::Exists => self.exists(out, xid, reader),
-            OpCode::GetChildren => self.get_children(out, xid, reader, false),
-            OpCode::GetChildren2 => self.get_children(out, xid, reader, true),
-            OpCode::GetAcl => self.get_acl(out, xid, reader),
-            OpCode::FilteredList => self.filtered_list(out, xid, reader),
-            OpCode::FilteredListWithStatsAndData => self.filtered_list_whole(out, xid, reader),
-            OpCode::GetEphemerals => self.get_ephemerals(out, xid, reader),
-            OpCode::SetWatches => self.set_watches(out, xid, reader),
-            OpCode::SetWatches2 => self.set_watches2(out, xid, reader),
-            OpCode::AddWatch => self.add_watch(out, xid, reader),
-            OpCode::CheckWatches => self.check_watches(out, xid, reader),
-            OpCode::RemoveWatches => self.remove_watches(out, xid, reader),
-            OpCode::MultiRead => self.multi_read(out, xid, reader),
-            OpCode::WhoAmI => {
-                self.who_am_i(out, xid);
-                Ok(())
-            }
-            _ => return Err(Unserved::Unknown),
-        };
-        self.spend((out.len() - start) / BYTES_PER_COST);
-        if let Err(code) = served {
-            out.truncate(start);
-            if let Some(why) = self.put_off.take() {
-                return Err(Unserved::Later(why));
-            }
-            reply::error(out, xid, self.zxid(), code);
+/// Appends the reply (and, for setWatches, the events before it) to `out`.
+pub(crate) fn serve(
+    context: &mut ReadContext<'_>,
+    out: &mut Vec<u8>,
+    xid: i32,
+    op: OpCode,
+    reader: &mut Reader<'_>,
+) -> Result<(), Unserved> {
+    let start = out.len();
+    let served = match op {
+        OpCode::GetData => get_data::get_data(context, out, xid, reader),
+        OpCode::Exists => exists::exists(context, out, xid, reader),
+        OpCode::GetChildren => get_children::get_children(context, out, xid, reader, false),
+        OpCode::GetChildren2 => get_children::get_children(context, out, xid, reader, true),
+        OpCode::GetAcl => get_acl::get_acl(context, out, xid, reader),
+        OpCode::FilteredList => filtered_list::filtered_list(context, out, xid, reader),
+        OpCode::FilteredListWithStatsAndData => filtered_list::filtered_list_whole(context, out, xid, reader),
+        OpCode::GetEphemerals => get_ephemerals::get_ephemerals(context, out, xid, reader),
+        OpCode::SetWatches => set_watches::set_watches(context, out, xid, reader),
+        OpCode::SetWatches2 => set_watches::set_watches2(context, out, xid, reader),
+        OpCode::AddWatch => add_watch::add_watch(context, out, xid, reader),
+        OpCode::CheckWatches => watches::check_watches(context, out, xid, reader),
+        OpCode::RemoveWatches => watches::remove_watches(context, out, xid, reader),
+        OpCode::MultiRead => multi_read::multi_read(context, out, xid, reader),
+        OpCode::WhoAmI => {
+            who_am_i::who_am_i(context, out, xid);
+            Ok(())
         }
-        Ok(())
-    }
-
-    /// Counts work that is done.
-    #[inline]
-    fn spend(&self, cost: usize) {
-        self.cost.set(self.cost.get() + cost);
-    }
-
-    /// Goes on if a list can be made in this turn, as [`is_short`] decides. Within a multiRead it goes on as long as
-    /// all its reads together are affordable.
-    fn affords(&self, size: ChildrenSize, look_ups: Option<&str>) -> Result<(), Failed> {
-        if !self.multi {
-            self.at_once(is_short(size, look_ups))?;
+        _ => return Err(Unserved::Unknown),
+    };
+    context.spend((out.len() - start) / BYTES_PER_COST);
+    if let Err(code) = served {
+        out.truncate(start);
+        if let Some(why) = context.put_off.take() {
+            return Err(Unserved::Later(why));
         }
-        self.spend(list_cost(size, look_ups));
-        self.is_affordable()
+        reply::error(out, xid, context.zxid(), code);
     }
-
-    /// Goes on while the reads of a multiRead are affordable.
-    fn is_affordable(&self) -> Result<(), Failed> {
-        if self.multi && self.cost.get() > MULTI_READ_COST_MAX { Err(ErrorCode::ThrottledOp) } else { Ok(()) }
-    }
-
-    /// Goes on if the read can be done in this turn; if not, it is put off, or refused where that cannot be.
-    fn at_once(&self, can: bool) -> Result<(), Failed> {
-        if can { Ok(()) } else { self.put_off(PutOff::Long) }
-    }
-
-    /// Goes on if there is memory for a reply of so many bytes; likewise.
-    #[inline]
-    fn fits(&self, bytes: usize) -> Result<(), Failed> {
-        if bytes <= self.room { Ok(()) } else { self.put_off(PutOff::Room(bytes)) }
-    }
-
-    /// Goes on if a read that cannot be done in pieces is cheap, or has waited for its turn.
-    fn in_turn(&self, is_cheap: bool) -> Result<(), Failed> {
-        if is_cheap || self.has_turn { Ok(()) } else { self.put_off(PutOff::Turn) }
-    }
-
-    #[cold]
-    fn put_off(&self, why: PutOff) -> Result<(), Failed> {
-        self.put_off.set((self.may_wait || why == PutOff::Turn).then_some(why));
-        Err(ErrorCode::ThrottledOp)
-    }
-
-    const fn zxid(&self) -> Zxid {
-        self.view.zxid()
-    }
-
-    fn reply(&self, out: &mut Vec<u8>, xid: i32, body: impl FnOnce(&mut Writer<'_>)) {
-        let zxid = self.zxid().wire();
-        reply::frame(out, |writer| {
-            ReplyHeader::ok(xid, zxid).encode(writer);
-            body(writer);
-        });
-    }
-
-    /// The znode of a path. The empty path is the root's second name, in reads alone, as in ZooKeeper.
-    fn find(&self, path: &str, hash: u64) -> Option<NodeRef<'_>> {
-        if path.is_empty() { self.view.get(path::ROOT) } else { self.view.get_hashed(path, hash) }
-    }
-
-    /// Names and marks of a znode's children: the cost of reading them. The hash is the path's.
-    fn children_size(&self, path: &str, hash: u64) -> ChildrenSize {
-        let (path, hash) = self.root_or(path, hash);
-        self.view.children_size(path, hash).unwrap_or_default()
-    }
-
-    /// The children of a znode. Weigh [`ReadContext::children_size`] first: deleted names in front of the first child are
-    /// passed over at once.
-    fn children(&self, path: &str, hash: u64) -> impl Iterator<Item = &str> {
-        let (path, hash) = self.root_or(path, hash);
-        self.view.children_hashed(path, hash).into_iter().flatten()
-    }
-
-    /// The empty path is the root's second name.
-    fn root_or<'p>(&self, path: &'p str, hash: u64) -> (&'p str, u64) {
-        if path.is_empty() { (path::ROOT, self.view.hasher().hash(path::ROOT)) } else { (path, hash) }
-    }
-
-    #[inline]
-    fn readable(&self, path: &str, hash: u64, wanted: i32) -> Result<NodeRef<'_>, Failed> {
-        let node = self.find(path, hash).ok_or(ErrorCode::NoNode)?;
-        if self.allows(&node, wanted) { Ok(node) } else { Err(ErrorCode::NoAuth) }
-    }
-
-    #[inline]
-    fn allows(&self, node: &NodeRef<'_>, wanted: i32) -> bool {
-        node.acl_list().is_none_or(|list| self.skip_acl || self.is_granted(list, wanted))
-    }
-
-    #[inline(never)]
-    fn is_granted(&self, list: &AclList, wanted: i32) -> bool {
-        self.spend(ACL_ENTRY_COST * list.len() + ACL_IDENTITY_COST * self.identities.len());
-        list.grants(wanted, self.identities)
-    }
-
-    fn watch(&mut self, kind: Kind, path: &str, hash: u64, wanted: bool) -> Result<(), Failed> {
-        if !wanted {
-            return Ok(());
-        }
-        self.watches.add(kind, self.conn, path, hash, Mode::Standard).map_err(|_| ErrorCode::ThrottledOp)
-    }
-}
-
-fn undecodable(error: corral_wire::DecodeError) -> ErrorCode {
-    match error {
-        corral_wire::DecodeError::TooManyOps => ErrorCode::ThrottledOp,
-        _ => ErrorCode::MarshallingError,
-    }
+    Ok(())
 }

@@ -12,7 +12,7 @@ use crate::report::Answered;
 use crate::shard::audit::Draft;
 use crate::shard::conn::{Close, Conn, Pending};
 use crate::shard::load;
-use crate::shard::read::{PutOff, Unserved};
+use crate::shard::read::{self, PutOff, Unserved};
 use crate::shard::reply;
 use crate::shard::sasl::{self, Failed, Proven, Users};
 use crate::tree::acl::{self, AnySaslUser, Identity};
@@ -303,7 +303,7 @@ impl Shard {
                 if op.kind() == OpKind::Read || (op.kind() == OpKind::Extension && self.config.keeper_extensions) =>
             {
                 let (mut context, mut output) = self.read_context(conn);
-                let served = context.serve(&mut output, header.xid, op, &mut reader);
+                let served = read::serve(&mut context, &mut output, header.xid, op, &mut reader);
                 let cost = context.cost.get();
                 conn.output.put_back(output);
                 self.turn.spend(cost);

@@ -6,6 +6,7 @@
 //! nothing: every touched znode is looked up again.
 
 use super::Shard;
+use super::read::Outline;
 use crate::tree::view::Warming;
 use corral_wire::frame::next_frame;
 use corral_wire::records::RequestHeader;
@@ -46,10 +47,6 @@ impl Shard {
 fn read_path(frame: &[u8]) -> Option<&str> {
     let mut reader = Reader::new(frame);
     let header = RequestHeader::decode(&mut reader).ok()?;
-    match OpCode::from_i32(header.op)? {
-        OpCode::GetData | OpCode::Exists | OpCode::GetChildren | OpCode::GetChildren2 | OpCode::GetAcl => {
-            reader.string().ok()?
-        }
-        _ => None,
-    }
+    let reads_znode = Outline::of(OpCode::from_i32(header.op)?).reads_znode;
+    if reads_znode { reader.string().ok()? } else { None }
 }

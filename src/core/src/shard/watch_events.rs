@@ -12,6 +12,7 @@ use crate::limits::{
     ACL_ENTRY_COST, ACL_IDENTITY_COST, BYTES_PER_COST, EVENT_COST, WATCH_LOOK_COST, WATCHED_COST, WATCHERS_PIECE,
 };
 use crate::shard::conn::{Close, Conn, Long, Pending, SHARED_BYTES};
+use crate::shard::read::{Outline, Watching};
 use crate::shard::reply;
 use crate::shard::watch::{Kind, Watchers};
 use crate::tree::acl::{Acl, READ};
@@ -287,12 +288,10 @@ impl Shard {
 fn is_plain(frame: &[u8]) -> bool {
     let mut reader = Reader::new(frame);
     let Ok(header) = RequestHeader::decode(&mut reader) else { return false };
-    match OpCode::from_i32(header.op) {
-        // A path and the wish for a watch are the record of each.
-        Some(OpCode::GetData | OpCode::Exists | OpCode::GetChildren | OpCode::GetChildren2) => {
-            GetDataRequest::decode(&mut reader).is_ok_and(|request| !request.watch)
-        }
-        Some(OpCode::Ping | OpCode::GetAcl | OpCode::GetEphemerals | OpCode::MultiRead | OpCode::WhoAmI) => true,
-        _ => false,
+    let Some(op) = OpCode::from_i32(header.op) else { return false };
+    match Outline::of(op).watching {
+        Watching::No => true,
+        Watching::IfAsked => GetDataRequest::decode(&mut reader).is_ok_and(|request| !request.watch),
+        Watching::Maybe => false,
     }
 }

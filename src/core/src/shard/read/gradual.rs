@@ -5,7 +5,7 @@
 //! the child. Events for the client are kept behind the reply meanwhile, so that it sees no change before the older
 //! state. Knows neither connections nor turns.
 
-use super::listing::Listed;
+use super::list_format::ListFormat;
 use crate::ids::Zxid;
 use crate::limits::{BYTES_PER_COST, LIST_PIECE, LOOK_UP_COST, REPLY_FRAME_BYTES_MAX, UNCONCERNED_COST};
 use crate::path;
@@ -29,37 +29,11 @@ const NAMES_PER_CHILD: usize = 8;
 /// Names passed in one piece to find the place again in another snapshot.
 const NAMES_PASSED: u32 = 64 * 1024;
 
-/// The parts of the children that the reply holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    pub(super) listed: Listed,
-    /// Whether the parent's Stat follows the names.
-    pub(super) parent_stat: bool,
-    /// Whether the children's Stat, and their data, is told; of a plain list neither is even empty.
-    pub(super) whole: Option<(bool, bool)>,
-}
-
-impl Told {
-    pub(super) const NAMES: Self = Self { listed: Listed::All, parent_stat: false, whole: None };
-
-    /// Whether the children must be looked up.
-    pub(super) fn needs_nodes(self) -> bool {
-        self.listed != Listed::All || self.whole.is_some_and(|(stat, data)| stat || data)
-    }
-
-    /// Bytes of the reply without data, at most.
-    pub(super) fn bytes_max(self, size: ChildrenSize) -> usize {
-        const FIXED: usize = 256;
-        let stats = if matches!(self.whole, Some((true, _))) { size.entries * Stat::SIZE_MIN } else { 0 };
-        FIXED + size.bytes + size.entries * 4 + stats
-    }
-}
-
 /// The state of a child when the list was begun.
 #[derive(Debug)]
 enum Before {
     Absent,
-    /// With its state, if that is told.
+    /// With its state, if that is format.
     Present(Option<Arc<Znode>>),
 }
 
@@ -87,7 +61,7 @@ pub(crate) struct GradualList {
     parent: String,
     hash: u64,
     parent_stat: Stat,
-    told: Told,
+    format: ListFormat,
     place: ListPosition,
     changed: BTreeMap<Text, Before>,
     changed_bytes: usize,
@@ -122,10 +96,10 @@ impl GradualList {
         path: &str,
         hash: u64,
         parent: &NodeRef<'_>,
-        told: Told,
+        format: ListFormat,
         size: ChildrenSize,
     ) -> Self {
-        let mut reply = Vec::with_capacity(if told.needs_nodes() { 0 } else { told.bytes_max(size) });
+        let mut reply = Vec::with_capacity(if format.needs_nodes() { 0 } else { format.bytes_max(size) });
         let frame = begin_frame(&mut reply);
         ReplyHeader::ok(xid, zxid.wire()).encode(&mut Writer::new(&mut reply));
         let count_at = reply.len();
@@ -134,7 +108,7 @@ impl GradualList {
             parent: String::from(path),
             hash,
             parent_stat: parent.wire_stat(),
-            told,
+            format,
             place: ListPosition::default(),
             changed: BTreeMap::new(),
             changed_bytes: 0,
@@ -169,7 +143,7 @@ impl GradualList {
     pub(crate) fn preserve(&mut self, view: &View, change: &Change) -> usize {
         let at = change.at();
         let moves = matches!(change, Change::Created { .. } | Change::Deleted { .. });
-        let nodes = self.told.needs_nodes();
+        let nodes = self.format.needs_nodes();
         if !(moves || nodes) || at.name().is_empty() {
             return UNCONCERNED_COST;
         }
@@ -189,7 +163,7 @@ impl GradualList {
         if passed || self.changed.contains_key(name) {
             return UNCONCERNED_COST;
         }
-        let nodes = self.told.needs_nodes();
+        let nodes = self.format.needs_nodes();
         let before = match view.get_hashed(path, hash) {
             None => Before::Absent,
             Some(node) => Before::Present(nodes.then(|| node.to_znode())),
@@ -218,10 +192,10 @@ impl GradualList {
         let from = place.after.clone().map_or(Bound::Unbounded, |after| Bound::Excluded(Text::from(after)));
         let changed = core::mem::take(&mut self.changed);
         let mut before = changed.range((from, Bound::Unbounded)).peekable();
-        let cost = if self.told.needs_nodes() { NAMES_PER_CHILD } else { 1 };
+        let cost = if self.format.needs_nodes() { NAMES_PER_CHILD } else { 1 };
         let (mut left, mut last, mut done) = (LIST_PIECE, None, Ok(false));
-        if before.peek().is_none() && !self.told.needs_nodes() {
-            // Nothing has changed that is still to be told: the names as they are.
+        if before.peek().is_none() && !self.format.needs_nodes() {
+            // Nothing has changed that is still to be format: the names as they are.
             let writer = &mut Writer::new(&mut self.reply);
             while left > 0 {
                 let Some((name, there)) = steps.next() else {
@@ -237,7 +211,7 @@ impl GradualList {
             }
         }
         while left > 0 && done == Ok(false) {
-            left = left.saturating_sub(if self.told.needs_nodes() { cost + self.parent.len() / 64 } else { cost });
+            left = left.saturating_sub(if self.format.needs_nodes() { cost + self.parent.len() / 64 } else { cost });
             let next = [steps.peek(), before.peek().map(|(name, _)| &***name)].into_iter().flatten().min();
             let Some(name) = next else {
                 done = Ok(true);
@@ -245,17 +219,17 @@ impl GradualList {
             };
             last = Some(name);
             let now = if steps.peek() == Some(name) { steps.next() } else { None };
-            let told = match before.next_if(|(changed, _)| ***changed == *name) {
+            let format = match before.next_if(|(changed, _)| ***changed == *name) {
                 Some((_, Before::Absent)) => continue,
                 Some((_, Before::Present(node))) => self.tell(context, name, node.as_ref().map(NodeRef::Live)),
                 None if now.is_some_and(|(_, there)| there) => {
                     let node = || context.view.get(&path::child(&self.parent, name));
-                    let node = if self.told.needs_nodes() { node() } else { None };
+                    let node = if self.format.needs_nodes() { node() } else { None };
                     self.tell(context, name, node)
                 }
                 None => continue,
             };
-            match told {
+            match format {
                 // Long names and data count as well.
                 Ok(bytes) => left = left.saturating_sub(bytes / 64),
                 Err(code) => done = Err(code),
@@ -271,7 +245,7 @@ impl GradualList {
         done
     }
 
-    /// Drops what children were that are told, some at a time.
+    /// Drops what children were that are format, some at a time.
     fn forget_told(&mut self) {
         for _ in 0..LIST_PIECE {
             let Some(first) = self.changed.first_entry() else { return };
@@ -286,15 +260,15 @@ impl GradualList {
     /// Writes of one child; gives the bytes written.
     fn tell(&mut self, context: &ListContext<'_>, name: &str, node: Option<NodeRef<'_>>) -> Result<usize, ErrorCode> {
         let before = self.written();
-        if self.told.needs_nodes() {
+        if self.format.needs_nodes() {
             let Some(node) = node else { return Ok(0) };
-            if !self.told.listed.admits(&node) {
+            if !self.format.listed.admits(&node) {
                 return Ok(0);
             }
             if !(context.skip_acl || node.allows(READ, context.identities)) {
                 return Err(ErrorCode::NoAuth);
             }
-            let (with_stat, with_data) = self.told.whole.unwrap_or_default();
+            let (with_stat, with_data) = self.format.whole.unwrap_or_default();
             if with_stat {
                 self.stats.push(&node.wire_stat());
             }
@@ -318,10 +292,10 @@ impl GradualList {
     /// The whole reply, and the events behind it.
     pub(crate) fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
         self.reply[self.count_at..][..4].copy_from_slice(&self.names.to_be_bytes());
-        if self.told.parent_stat {
+        if self.format.parent_stat {
             self.parent_stat.encode(&mut Writer::new(&mut self.reply));
         }
-        if self.told.whole.is_some() {
+        if self.format.whole.is_some() {
             for elements in [&self.stats, &self.data] {
                 self.reply.extend_from_slice(&elements.count.to_be_bytes());
                 self.reply.extend_from_slice(&elements.bytes);

@@ -3,7 +3,8 @@
 //! Each path is looked at and watched in one step, so no change falls between the two. A change between two pieces is
 //! found by the next one, or fires a watch that is set already. The events come before the reply.
 
-use super::{Failed, ReadContext, undecodable};
+use super::context::{Failed, PERSISTENT, RECURSIVE, ReadContext, undecodable};
+use super::set_watches::rewatch;
 use crate::limits::WATCHES_PIECE;
 use crate::path;
 use crate::shard::reply;
@@ -101,9 +102,9 @@ impl Rewatch {
         self.left -= 1;
         let path = reader.string().map_err(undecodable)?;
         match self.list {
-            0..3 => context.rewatch(out, self.relative_zxid, self.list, path)?,
-            3 => context.register(path.unwrap_or(path::NULL), super::watching::PERSISTENT)?,
-            _ => context.register(path.unwrap_or(path::NULL), super::watching::RECURSIVE)?,
+            0..3 => rewatch(context, out, self.relative_zxid, self.list, path)?,
+            3 => context.register(path.unwrap_or(path::NULL), PERSISTENT)?,
+            _ => context.register(path.unwrap_or(path::NULL), RECURSIVE)?,
         }
         Ok(false)
     }
