@@ -1,7 +1,7 @@
 //! The operations that write, or check inside a multi. Each has a file with its decoding, its cost, its evaluation and its
 //! encoding in the log.
 //!
-//! `operations!` is the table of them, and the trait [`Operation`] their contract.
+//! `operations!` is the table of them, and the trait `Operation` their contract.
 
 pub(crate) mod caller;
 mod check;

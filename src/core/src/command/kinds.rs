@@ -103,7 +103,7 @@ pub struct Command {
     pub origin: Option<Origin>,
     /// The session of the client; 0 for the server's own commands and for session set-up.
     pub session: SessionId,
-    /// Index into the `identities` of the [`Proposals`] or [`Batch`].
+    /// Index into the `identities` of the [`Proposals`](super::Proposals) or [`Batch`](super::Batch).
     pub identities: u32,
     /// The operation with its arguments.
     pub kind: CommandKind,

@@ -23,7 +23,7 @@ pub enum SnapshotFault {
         /// The fault, for an error text.
         reason: String,
     },
-    /// A section would pass [`SECTION_BYTES_MAX`].
+    /// A section would pass [`SECTION_BYTES_MAX`](super::SECTION_BYTES_MAX).
     SectionTooLarge {
         /// Number of the section, from 0.
         index: usize,
