@@ -6,13 +6,14 @@
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 
-use corral_core::ids::{ConnId, Micros, ShardId};
+use corral_core::ids::{ConnId, ShardId};
 use corral_core::report::{Gathered, Piece, SessionMark, SessionPiece};
 use corral_core::sequencer::FrozenState;
 use corral_core::shard::{Question, Requests, ShardMessage};
 use corral_core::tree::snapshot::Snapshot;
 pub(crate) use corral_engine::Event;
 use corral_engine::{Garbage, Receive};
+use corral_types::Micros;
 use corral_wire::fourletter::FourLetter;
 use tokio::sync::oneshot;
 

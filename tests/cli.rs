@@ -275,9 +275,8 @@ fn low_limits_have_their_codes() {
 
 mod storage {
     use super::{check, dir};
-    use corral_storage::{
-        Entry, EntryKind, Log, LogConfig, MmapDisk, Record, SnapshotHead, SnapshotWriter, SyncRecipe, snapshot_name,
-    };
+    use corral_storage::{Log, LogConfig, MmapDisk, SnapshotHead, SnapshotWriter, SyncRecipe, snapshot_name};
+    use corral_types::{EntryKind, Index, Record, StoredEntry, Term};
     use std::fs;
     use std::path::Path;
 
@@ -285,7 +284,13 @@ mod storage {
         let disk = MmapDisk::open(path, SyncRecipe::default()).expect("the directory is new");
         let config = LogConfig { segment_bytes: 1 << 20, ..LogConfig::default() };
         let (mut log, _) = Log::open(disk, config, &mut |_| {}).expect("the log is new");
-        let entry = Entry { term: 3, index: 1, kind: EntryKind::Normal, first_zxid: 0x5_0000_0001, payload: &[7; 100] };
+        let entry = StoredEntry {
+            term: Term(3),
+            index: Index(1),
+            kind: EntryKind::Normal,
+            first_zxid: 0x5_0000_0001,
+            payload: &[7; 100],
+        };
         log.append(&[Record::Entry(entry)]).expect("there is space");
         log.sync().expect("the disk syncs");
     }

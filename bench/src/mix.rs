@@ -4,8 +4,7 @@
 //! Knows no wire format and no socket.
 
 use clap::ValueEnum;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
-use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
+use corral_types::{SplitMix64, Xoshiro256PlusPlus};
 
 use crate::limits::WEIGHT_MAX;
 
@@ -67,15 +66,20 @@ impl Kind {
 pub(crate) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// Streams of one seed do not resemble each other: `seed_from_u64` hashes its argument.
+    /// Streams of one seed do not resemble each other: the generator hashes its seed.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        let hashed = SplitMix64::seed_from_u64(seed).next_u64();
-        Self(Xoshiro256PlusPlus::seed_from_u64(hashed ^ stream))
+        let hashed = SplitMix64::new(seed).next_u64();
+        Self(Xoshiro256PlusPlus::new(hashed ^ stream))
+    }
+
+    /// The next 32 bits: the upper half of a number, which is the better one.
+    fn word(&mut self) -> u32 {
+        u32::try_from(self.0.next_u64() >> 32).expect("a 64-bit number, shifted by 32")
     }
 
     /// A number below `bound`; 0 for a bound of 0.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
-        let product = u64::from(self.0.next_u32()) * u64::from(bound);
+        let product = u64::from(self.word()) * u64::from(bound);
         u32::try_from(product >> 32).expect("a product of two 32-bit numbers, shifted by 32")
     }
 }
@@ -98,7 +102,7 @@ impl Weights {
 
     fn draw(&self, random: &mut Random) -> usize {
         let [.., total] = self.sums[..] else { return 0 };
-        let drawn = f64::from(random.0.next_u32()) / 4_294_967_296.0 * total;
+        let drawn = f64::from(random.word()) / 4_294_967_296.0 * total;
         self.sums.partition_point(|sum| *sum <= drawn).min(self.sums.len() - 1)
     }
 }

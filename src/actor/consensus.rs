@@ -153,7 +153,7 @@ impl ConsensusActor {
     fn receive(&mut self, message: ToConsensus) {
         match message {
             ToConsensus::Requests { shard, requests, sent } => {
-                self.times.queued(self.clock.now_us().0.saturating_sub(sent.0));
+                self.times.queued(self.clock.now_us().since(sent).0);
                 self.handle(Event::Requests(shard, requests));
             }
             ToConsensus::Event(event) => {
@@ -292,7 +292,7 @@ impl ConsensusActor {
     }
 
     fn tell(&self, shard: &Post<ToShard>, message: ShardMessage) {
-        let sent = Some(corral_core::ids::Micros(self.clock.now_us().0));
+        let sent = Some(self.clock.now_us());
         let _ = shard.send(ToShard::Message { message, sent });
     }
 

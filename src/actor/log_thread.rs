@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corral_consensus::Append;
+use corral_core::command::Batch;
 use corral_engine::{Event, LogQueue, ToLog};
 use corral_storage::log::{Log, LogError};
 use corral_storage::{MmapDisk, Spare, SpareJob};
@@ -173,12 +174,12 @@ impl LogKeeper<'_> {
             while let Some(message) = next {
                 match message {
                     ToLog::Append(append) => {
-                        let write = |log: &mut Log<MmapDisk>| corral_journal::write(log, &append);
+                        let write = |log: &mut Log<MmapDisk>| log.append(&append.records(Batch::zxid_of));
                         self.when_possible(log, write, Some(&append), &mut durable, &mut inbox)?;
                         durable = Some(append.number);
                     }
                     ToLog::Read { from, upto } => {
-                        drop(self.consensus.send(Event::LogRead(corral_journal::read_page(log, (from, upto))).into()));
+                        drop(self.consensus.send(Event::LogRead(log.read_page((from, upto))).into()));
                     }
                     ToLog::Trim(index) => {
                         log.trim_before(index)?;

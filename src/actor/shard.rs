@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use corral_core::ids::{ConnId, Micros, ShardId};
+use corral_core::ids::{ConnId, ShardId};
 use corral_core::shard::audit::Record;
 use corral_core::shard::{
     Answer, Effects, NewClient, Question, SessionActivity, Shard, ShardEvent, ShardMessage, SlowRequest, SlowRequests,
 };
 use corral_engine::Garbage;
+use corral_types::Micros;
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;
@@ -238,7 +239,7 @@ impl ShardActor {
         for _ in 0..mem::take(&mut effects.applied) {
             self.channels.taken.another();
             if let Some(sent) = self.batch_sent.get() {
-                self.latencies.stage(Stage::Apply, self.now().since(sent));
+                self.latencies.stage(Stage::Apply, self.now().since(sent).0);
             }
         }
         for question in effects.questions.drain(..) {
@@ -264,7 +265,7 @@ impl ShardActor {
         lines.leave_out(left_out);
         for SlowRequest { ms, operation, session, address, xid, path, update, zxid } in kept {
             let path = path.as_deref();
-            let apply_us = self.batch_sent.get().filter(|_| update).map(|sent| self.now().since(sent));
+            let apply_us = self.batch_sent.get().filter(|_| update).map(|sent| self.now().since(sent).0);
             let apply_ms = apply_us.map(|us| ms.min(us / 1000));
             if let Some(left_out) = lines.line(self.clock.now().0) {
                 tracing::info!(
@@ -289,7 +290,7 @@ impl ShardActor {
     }
 
     fn now(&self) -> Micros {
-        Micros(self.clock.now_us().0)
+        self.clock.now_us()
     }
 
     fn audit(&self, records: Vec<Record>) {

@@ -198,7 +198,8 @@ pub(crate) fn waits(disk: &MmapDisk, has_data: bool) -> Result<bool, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corral_storage::{Entry, EntryKind, HardState, Log, LogConfig, Record, SyncRecipe};
+    use corral_storage::{Log, LogConfig, SyncRecipe};
+    use corral_types::{EntryKind, HardState, Index, Record, ServerId, StoredEntry, Term};
 
     #[test]
     fn distrust_lasts_until_it_is_cleared() {
@@ -240,7 +241,7 @@ mod tests {
         let begin = |entry: Option<Record<'_>>| {
             let config = LogConfig { segment_bytes: 1 << 20, ..LogConfig::default() };
             let (mut log, _) = Log::open(disk.clone(), config, &mut |_| {}).expect("the log begins");
-            let voted = Record::HardState(HardState { term: 3, vote: 1, commit: 0 });
+            let voted = Record::HardState(HardState { term: Term(3), vote: Some(ServerId(1)), commit: Index(0) });
             let records: Vec<_> = [voted].into_iter().chain(entry).collect();
             log.append(&records).expect("there is room");
             log.sync().expect("it is durable");
@@ -253,7 +254,13 @@ mod tests {
             assert_eq!(files(data).expect("it is listed"), [""; 0]);
         }
         assert!(data.join(ASIDE).join("image-1.img").exists() && !data.join(ASIDE_BEFORE).exists());
-        begin(Some(Record::Entry(Entry { term: 3, index: 1, kind: EntryKind::Normal, first_zxid: 1, payload: b"x" })));
+        begin(Some(Record::Entry(StoredEntry {
+            term: Term(3),
+            index: Index(1),
+            kind: EntryKind::Normal,
+            first_zxid: 1,
+            payload: b"x",
+        })));
         aside(data).expect("it holds an entry");
         assert!(data.join(ASIDE_BEFORE).join("image-1.img").exists());
     }

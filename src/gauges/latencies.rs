@@ -4,9 +4,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use corral_core::ids::Micros;
 use corral_core::report::{self, BOUNDS_US, LatencyFacts, Quantiles};
 use corral_core::shard::Answer;
+use corral_types::Micros;
 use corral_wire::OpCode;
 use corral_wire::op::Kind;
 use hdrhistogram::Histogram;
@@ -63,7 +63,7 @@ impl Latencies {
             if kept.operations.len() <= place {
                 kept.operations.resize(place + 1, None);
             }
-            note(&mut kept.operations[place], now.since(at));
+            note(&mut kept.operations[place], now.since(at).0);
         }
     }
 

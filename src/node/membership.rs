@@ -6,7 +6,7 @@
 use corral_consensus::{Membership, ServerId};
 use corral_core::forwarding::Founders;
 use corral_core::tree::snapshot::Snapshot;
-use corral_engine::extra;
+use corral_engine::extra::Extra;
 use corral_engine::recovery::{DataKind, DataMismatch};
 use corral_peer::Generation;
 use corral_storage::log::Recovered;
@@ -62,7 +62,7 @@ pub(crate) fn only_voter(config: &Config, before: Generation, remedy: &str) -> R
         }
         Some(own) => {
             let generation = before.next(Clock::start().wall().0.cast_unsigned());
-            Ok(extra::encode(&Membership::simple(&[ServerId(own.id)], &[]).into(), generation))
+            Ok(Extra::new(Membership::simple(&[ServerId(own.id)], &[]), generation).encode())
         }
     }
 }

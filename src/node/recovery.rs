@@ -17,7 +17,7 @@ use corral_engine::recovery::{self, DataKind, Member, Plan, Recovered, RecoveryF
 use corral_engine::{LoadedSnapshot, Now, Offered, OnDamage, Purpose, on_damage};
 use corral_peer::Generation;
 use corral_storage::log::{ADVICE, CutInfo, Log, LogConfig, LogError, Progress, Recovered as Found, SteppedOver};
-use corral_storage::{Access, MmapDisk, SyncRecipe};
+use corral_storage::{Access, MmapDisk, RecoveredLog, SyncRecipe};
 
 use crate::config::Config;
 use crate::data::{owner, quarantine, remembered, snapshots};
@@ -140,7 +140,7 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
         data,
     };
     let now = || Now { micros: clock.now_us(), wall: clock.wall() };
-    let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
+    let mut opened = RecoveredLog { log: &mut log, found: &mut found };
     let recovered = recovery::recover(plan, &mut opened, |sequencer| sequencer, &now);
     let Recovered { member, frozen, .. } = recovered.map_err(|fault| as_fault(purpose, fault))?;
     log.release_read()?;

@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use corral_consensus::ConfChange;
+use corral_consensus::{ConfChange, EntryKind};
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
 use corral_engine::{Purpose, recovery::reaches};
-use corral_storage::EntryKind as RecordKind;
-use corral_storage::log::Entry as Record;
+use corral_types::StoredEntry;
 
 use crate::exit::not_a_batch;
 use crate::exit::{ExitCode, Fault};
@@ -40,19 +39,19 @@ pub(crate) fn gap(purpose: Purpose, (first, last): (u64, u64), snapshot: u64) ->
 ///
 /// # Errors
 /// When it is not understood.
-pub(crate) fn apply_alone(sequencer: &mut Sequencer, entry: &Record<'_>) -> Result<(), Fault> {
-    let batch = batch_in(entry.kind, entry.index, entry.payload)?;
-    commit_alone(sequencer, (entry.index, entry.term), &batch)
+pub(crate) fn apply_alone(sequencer: &mut Sequencer, entry: &StoredEntry<'_>) -> Result<(), Fault> {
+    let batch = batch_in(entry.kind, entry.index.0, entry.payload)?;
+    commit_alone(sequencer, (entry.index.0, entry.term.0), &batch)
 }
 
 /// The batch in the payload of an entry: of a change of the membership it is what that carries.
 ///
 /// # Errors
 /// When it is not understood.
-pub(crate) fn batch_in(kind: RecordKind, index: u64, payload: &[u8]) -> Result<Cow<'_, [u8]>, Fault> {
+pub(crate) fn batch_in(kind: EntryKind, index: u64, payload: &[u8]) -> Result<Cow<'_, [u8]>, Fault> {
     match kind {
-        RecordKind::Normal => Ok(Cow::Borrowed(payload)),
-        RecordKind::Membership => {
+        EntryKind::Normal => Ok(Cow::Borrowed(payload)),
+        EntryKind::ConfChange => {
             let change = ConfChange::decode(&Bytes::copy_from_slice(payload)).map_err(|_| not_a_batch(index))?;
             Ok(Cow::Owned(change.context.to_vec()))
         }

@@ -5,6 +5,7 @@
 //! lost and the kept data; the operator decides whether it is done. It raises the generation, so that those left behind
 //! do not go on beside it.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -12,9 +13,8 @@ use corral_consensus::Membership;
 use corral_core::apply::StateMachine;
 use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
-use corral_engine::recovery::Walk;
-use corral_engine::{Purpose, extra};
-use corral_journal::each_entry;
+use corral_engine::Purpose;
+use corral_engine::extra::Extra;
 use corral_peer::Generation;
 use corral_storage::log::ADVICE;
 use corral_storage::{MmapDisk, SnapshotFile, SyncRecipe, purge};
@@ -61,9 +61,9 @@ impl Survivor {
                 .map_err(without_others)?;
         let newest = opened.newest.take();
         let extra = newest.as_ref().map(|loaded| loaded.snapshot.extra().to_vec()).unwrap_or_default();
-        let (members, generation) = match extra::decode(&extra) {
+        let (members, generation) = match Extra::decode(&extra) {
             _ if extra.is_empty() => (None, Generation::FIRST),
-            Ok((ensemble, generation)) => (Some(ensemble.members), generation),
+            Ok(extra) => (Some(extra.members), extra.generation),
             // The former membership does not matter to a server that goes on alone.
             Err(_) => (Some(Membership::default()), Generation::FIRST),
         };
@@ -76,10 +76,13 @@ impl Survivor {
         let mut sequencer =
             Sequencer::new(sequencer_config(config, 0, entry_bytes_max(&opened.log)), machine, index, term);
         let mut last = (index, term);
-        each_entry(&opened.log, (index + 1, held.1), |entry| {
-            last = (entry.index, entry.term);
-            apply_alone(&mut sequencer, &entry).map(|()| Walk::Continue)
+        let visited = opened.log.visit((index + 1, held.1), |entry| {
+            last = (entry.index.0, entry.term.0);
+            apply_alone(&mut sequencer, &entry).map_or_else(ControlFlow::Break, ControlFlow::Continue)
         })?;
+        if let ControlFlow::Break(fault) = visited {
+            return Err(fault);
+        }
         let (index, term) = last;
         if index == 0 { Err(nothing()) } else { Ok(Survivor { opened, sequencer, members, generation, index, term }) }
     }

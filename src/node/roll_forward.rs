@@ -6,12 +6,12 @@ use std::borrow::Cow;
 
 use corral_backup::entries::{self, Entry, Place};
 use corral_backup::envelope::Head;
+use corral_consensus::EntryKind;
 use corral_core::apply::StateMachine;
 use corral_core::command::Batch;
 use corral_core::ids::Millis;
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig};
 use corral_engine::LoadedSnapshot;
-use corral_storage::EntryKind;
 
 use crate::data::backups;
 use crate::exit::{ExitCode, Fault, not_a_batch};
@@ -153,7 +153,7 @@ impl State {
     /// Applies an entry, or as much of it as is wanted. False if there is nothing wanted behind it.
     fn apply(&mut self, entry: &Entry<'_>, until: Until) -> Result<bool, Fault> {
         let Place { index, term, crc } = entry.place;
-        let kind = if entry.is_membership { EntryKind::Membership } else { EntryKind::Normal };
+        let kind = if entry.is_membership { EntryKind::ConfChange } else { EntryKind::Normal };
         let (mut payload, mut goes_on) = (batch_in(kind, index, entry.payload)?, true);
         if !payload.is_empty() {
             let mut batch = Batch::decode(&payload).map_err(|_| not_a_batch(index))?;

@@ -42,14 +42,13 @@ const PHRASES: [&str; 16] = [
 ];
 
 /// The parts of the repository: a name, and the folders of its files without those of other parts.
-const PARTS: [(&str, &str); 13] = [
+const PARTS: [(&str, &str); 12] = [
     ("wire", "src/wire"),
     ("core", "src/core"),
     ("consensus", "src/consensus"),
     ("types", "src/types"),
     ("peer", "src/peer"),
     ("engine", "src/engine"),
-    ("journal", "src/journal"),
     ("storage", "src/storage"),
     ("client", "src/client"),
     ("zookeeper", "src/zookeeper"),

@@ -11,7 +11,8 @@ use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclSpec, Identity};
 use corral_core::tree::snapshot::merge_in_memory;
 use corral_core::tree::view::View;
-use corral_storage::{Entry, EntryKind, Log, LogConfig, Record, SimDisk};
+use corral_storage::{Log, LogConfig, SimDisk};
+use corral_types::{EntryKind, Index, Record, StoredEntry, Term};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -157,7 +158,13 @@ pub(crate) fn append(times: u32, payload_bytes: usize) {
     let (mut log, _) = Log::open(SimDisk::new(), config, &mut |_| {}).expect("a new log");
     let payload = vec![7; payload_bytes];
     for index in 1..=u64::from(times) {
-        let entry = Entry { term: 1, index, kind: EntryKind::Normal, first_zxid: index, payload: &payload };
+        let entry = StoredEntry {
+            term: Term(1),
+            index: Index(index),
+            kind: EntryKind::Normal,
+            first_zxid: index,
+            payload: &payload,
+        };
         log.append(&[Record::Entry(entry)]).expect("there is room");
     }
     std::mem::forget(log);

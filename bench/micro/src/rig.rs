@@ -6,9 +6,10 @@
 //! answered.
 
 use super::parts::{self, DATA, TIMES_MAX, new_path};
-use corral_core::ids::{ConnId, Micros, WallMillis, Zxid};
+use corral_core::ids::{ConnId, Millis, WallMillis, Zxid};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::shard::{ClientEvent, Effects, NewClient, Requests, Shard, ShardConfig, ShardEvent, ShardMessage};
+use corral_types::Micros;
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::append_frame;
 use corral_wire::records::{
@@ -73,8 +74,8 @@ impl Rig {
         let machine = parts::machine();
         let view = machine.view().clone();
         let mut sequencer = Sequencer::new(SequencerConfig::default(), machine, 0, 0);
-        sequencer.begin_leadership(NOW.millis(), 2);
-        let mut shard = Shard::new(ShardConfig::default(), view, 1, NOW.millis());
+        sequencer.begin_leadership(Millis::of(NOW), 2);
+        let mut shard = Shard::new(ShardConfig::default(), view, 1, Millis::of(NOW));
         let client = NewClient::new("127.0.0.1:9".parse().expect("an address"), [7; 16]);
         let conn = shard.accept(NOW, client).expect("it does not drain");
         let mut rig = Self { shard, sequencer, effects: Effects::default(), conn, index: 0, replies: 0 };
@@ -119,12 +120,12 @@ impl Rig {
     }
 
     fn commit(&mut self, requests: Requests) {
-        self.sequencer.enqueue(NOW.millis(), requests.proposals);
+        self.sequencer.enqueue(Millis::of(NOW), requests.proposals);
         let batch = self.sequencer.take_batch(WallMillis(1_700_000_000_000)).expect("something was proposed");
         let payload = batch.encode();
         self.sequencer.proposed(batch);
         self.index += 1;
-        let applied = self.sequencer.apply_entry(NOW.millis(), self.index, 1, &payload, true).expect("a batch");
+        let applied = self.sequencer.apply_entry(Millis::of(NOW), self.index, 1, &payload, true).expect("a batch");
         self.shard.handle(NOW, ShardEvent::Message(ShardMessage::Batch(Arc::new(applied))));
     }
 }

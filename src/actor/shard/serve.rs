@@ -10,8 +10,9 @@ use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use corral_core::ids::{ConnId, Micros, Zxid};
+use corral_core::ids::{ConnId, Zxid};
 use corral_core::shard::{ClientEvent, ShardEvent};
+use corral_types::Micros;
 use glommio::timer::Timer;
 
 use crate::actor::consensus::Resident;

@@ -81,6 +81,6 @@ pub use log::ReplacedLog;
 pub use membership::Membership;
 pub use message::{AppendReply, PeerBody, PeerMessage, ReadContext};
 pub use node::{Followers, RaftNode};
-pub use outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange, Stored};
+pub use outputs::{Append, InstallSnapshot, Outputs, ReadReady, RoleChange};
 pub use replica::Replica;
 pub use types::{Entry, EntryKind, HardState, Index, Micros, Role, ServerId, Term};

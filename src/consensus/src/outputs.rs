@@ -7,6 +7,7 @@ use crate::log::ReplacedLog;
 use crate::membership::Membership;
 use crate::message::PeerMessage;
 use crate::types::{Entry, EntryKind, HardState, Index, Role, ServerId, Term};
+use corral_types::{Record, StoredEntry};
 
 /// The outputs of one call of [`RaftNode::ready`](crate::RaftNode::ready), which clears the former ones first. The caller
 /// reuses the buffers.
@@ -48,40 +49,33 @@ pub struct Append {
     pub must_sync: bool,
 }
 
-/// A record of an append in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored<'a> {
-    /// Replaces the hard state before it.
-    HardState(HardState),
-    /// Replaces what the log holds from its index on.
-    Entry(&'a Entry),
-}
-
 impl Append {
     /// The records that the log stores, in this order. A crash before the sync may leave only a first part of them. No
     /// entry that is to be replaced may then count as committed, so a commit index is stored behind the entries that it
     /// covers. A commit index is also stored in front of a membership change. A server that holds the second of two
-    /// changes must know that the first is in force.
+    /// changes must know that the first is in force. `first_zxid` reads the first zxid of a batch.
     #[must_use]
-    pub fn stored(&self) -> Vec<Stored<'_>> {
-        let mut stored = Vec::with_capacity(self.entries.len() + 2);
+    pub fn records(&self, first_zxid: fn(&[u8]) -> u64) -> Vec<Record<'_>> {
+        let mut records = Vec::with_capacity(self.entries.len() + 2);
         let commit = self.hard_state.map_or(Index(0), |state| state.commit);
         let before = |entry: &Entry| Index(entry.index.0 - 1);
         let mut stored_commit = self.entries.first().map_or(commit, |first| commit.min(before(first)));
-        let state = |commit: Index| self.hard_state.map(|state| Stored::HardState(HardState { commit, ..state }));
-        stored.extend(state(stored_commit));
+        let state = |commit: Index| self.hard_state.map(|state| Record::HardState(HardState { commit, ..state }));
+        records.extend(state(stored_commit));
         for entry in &self.entries {
             let sure = commit.min(before(entry));
             if entry.kind == EntryKind::ConfChange && sure > stored_commit {
                 stored_commit = sure;
-                stored.extend(state(stored_commit));
+                records.extend(state(stored_commit));
             }
-            stored.push(Stored::Entry(entry));
+            let Entry { term, index, kind, payload } = entry;
+            let first_zxid = if *kind == EntryKind::Normal { first_zxid(payload) } else { 0 };
+            records.push(Record::Entry(StoredEntry { term: *term, index: *index, kind: *kind, first_zxid, payload }));
         }
         if commit > stored_commit {
-            stored.extend(state(commit));
+            records.extend(state(commit));
         }
-        stored
+        records
     }
 }
 
@@ -164,18 +158,18 @@ mod tests {
             commit.map(|commit| HardState { term: Term(3), vote: Some(ServerId(1)), commit: Index(commit) });
         let append = Append { number: 1, entries, hard_state, must_sync: true };
         let mut at = first;
-        let text = |stored: &Stored<'_>| match stored {
-            Stored::HardState(state) => {
+        let text = |record: &Record<'_>| match record {
+            Record::HardState(state) => {
                 assert_eq!((state.term, state.vote), (Term(3), Some(ServerId(1))));
                 state.commit.0.to_string()
             }
-            Stored::Entry(entry) => {
+            Record::Entry(entry) => {
                 assert_eq!(entry.index.0, at);
                 at += 1;
                 "-".to_owned()
             }
         };
-        let found: Vec<String> = append.stored().iter().map(text).collect();
+        let found: Vec<String> = append.records(|_| 0).iter().map(text).collect();
         assert_eq!(found.join(" "), expect, "{first} {kinds:?} {commit:?}");
     }
 

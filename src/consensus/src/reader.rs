@@ -1,5 +1,5 @@
-//! Reads integers and slices from the front of a shared buffer, never past its end. A leaf, for every decoder of this
-//! crate. An error is what is wrong with the bytes, in a few words.
+//! Reads fields from the front of a shared buffer, never past its end. A leaf, for every decoder of this crate. An error
+//! is what is wrong with the bytes, in a few words.
 
 use bytes::Bytes;
 
@@ -8,31 +8,29 @@ use crate::types::ServerId;
 /// The bytes of one encoded value, read from the front.
 pub(crate) struct Reader<'a> {
     whole: &'a Bytes,
-    left: &'a [u8],
+    left: corral_types::Reader<'a>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(whole: &'a Bytes) -> Reader<'a> {
-        Reader { whole, left: whole }
+        Reader { whole, left: corral_types::Reader::new(whole) }
     }
 
     /// The next `N` bytes.
     pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
-        let (head, tail) = self.left.split_first_chunk::<N>().ok_or("too short")?;
-        self.left = tail;
-        Ok(*head)
+        self.left.array().ok_or("too short")
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, &'static str> {
-        self.take::<1>().map(|[byte]| byte)
+        self.left.u8().ok_or("too short")
     }
 
     pub(crate) fn u16(&mut self) -> Result<u16, &'static str> {
-        self.take().map(u16::from_le_bytes)
+        self.left.u16().ok_or("too short")
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, &'static str> {
-        self.take().map(u32::from_le_bytes)
+        self.left.u32().ok_or("too short")
     }
 
     /// A server id, of 64 bits. It may be 0.
@@ -41,7 +39,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, &'static str> {
-        self.take().map(u64::from_le_bytes)
+        self.left.u64().ok_or("too short")
     }
 
     /// Two flags in one byte: bit 0, bit 1.
@@ -52,14 +50,12 @@ impl<'a> Reader<'a> {
 
     /// The next `length` bytes; they share the buffer.
     pub(crate) fn share(&mut self, length: usize) -> Result<Bytes, &'static str> {
-        let (head, tail) = self.left.split_at_checked(length).ok_or("too short")?;
-        self.left = tail;
-        Ok(self.whole.slice_ref(head))
+        self.left.bytes(length).map(|bytes| self.whole.slice_ref(bytes)).ok_or("too short")
     }
 
     /// All bytes that are left; they share the buffer.
     pub(crate) fn rest(&mut self) -> Bytes {
-        self.whole.slice_ref(std::mem::take(&mut self.left))
+        self.whole.slice_ref(self.left.rest())
     }
 
     /// How many bytes are left.

@@ -12,8 +12,7 @@ use corral_core::tree::snapshot::{
 };
 use corral_core::tree::view::View;
 use corral_core::tree::znode::{NodeStat, Znode};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use corral_types::SplitMix64;
 use rkyv::util::AlignedVec;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -81,7 +80,7 @@ fn path(i: u32) -> String {
 
 /// Paths in random order.
 fn paths(znodes: u32, offset: u32) -> Vec<String> {
-    let mut random = SplitMix64::seed_from_u64(1);
+    let mut random = SplitMix64::new(1);
     let mut next = || u32::try_from(random.next_u64() % u64::from(znodes)).expect("below a u32");
     (0..LOOKUPS).map(|_| path(offset + next())).collect()
 }

@@ -7,6 +7,7 @@ use crate::ids::SessionId;
 use crate::shared::{Data, Text};
 use crate::tree::acl::{AclEntry, AclSpec};
 use alloc::vec::Vec;
+use corral_types::Reader;
 
 /// Weight of an ACL entry beside its texts, in bytes of memory by and large.
 pub(crate) const ACL_ENTRY_WEIGHT: usize = 32;
@@ -75,7 +76,7 @@ pub(crate) fn put_acl(out: &mut Vec<u8>, acl: &AclSpec) {
 
 /// The bytes left to be read. `None` from any reader: no batch.
 pub(crate) struct Take<'a> {
-    pub(crate) rest: &'a [u8],
+    pub(crate) left: Reader<'a>,
     /// Most weight of the items that are yet to come.
     pub(crate) weight_left: usize,
     /// The batch has `features::ADMITTED`.
@@ -83,29 +84,11 @@ pub(crate) struct Take<'a> {
 }
 
 impl<'a> Take<'a> {
-    pub(crate) fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        Some(*first)
-    }
-
-    pub(crate) fn slice(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(bytes)?;
-        self.rest = rest;
-        Some(taken)
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.rest.split_first_chunk()?;
-        self.rest = rest;
-        Some(*taken)
-    }
-
     /// The shortest form alone.
     pub(crate) fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
+            let byte = self.left.u8()?;
             let bits = u64::from(byte & 0x7f);
             if bits << shift >> shift != bits || byte == 0 && shift > 0 {
                 return None;
@@ -128,12 +111,12 @@ impl<'a> Take<'a> {
     }
 
     pub(crate) fn session(&mut self) -> Option<SessionId> {
-        self.array().map(i64::from_le_bytes).map(SessionId)
+        self.left.array().map(i64::from_le_bytes).map(SessionId)
     }
 
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let bytes = self.number()?;
-        self.slice(bytes)
+        self.left.bytes(bytes)
     }
 
     pub(crate) fn text(&mut self) -> Option<Text> {
@@ -154,7 +137,7 @@ impl<'a> Take<'a> {
     pub(crate) fn maybe(&mut self) -> Option<Option<&'a [u8]>> {
         match self.number::<usize>()? {
             0 => Some(None),
-            more => self.slice(more - 1).map(Some),
+            more => self.left.bytes(more - 1).map(Some),
         }
     }
 
@@ -166,7 +149,7 @@ impl<'a> Take<'a> {
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> Option<Vec<T>> {
         let count = self.number::<usize>()?;
-        if count > self.rest.len() / item_bytes_min {
+        if count > self.left.len() / item_bytes_min {
             return None;
         }
         self.weight_left = self.weight_left.checked_sub(count.checked_mul(weight)?)?;
@@ -180,7 +163,7 @@ impl<'a> Take<'a> {
     pub(crate) fn acl(&mut self) -> Option<AclSpec> {
         const ENTRY_BYTES_MIN: usize = 3;
         let entry = |take: &mut Self| Some(AclEntry { perms: take.signed()?, scheme: take.text()?, id: take.text()? });
-        Some(match self.byte()? {
+        Some(match self.left.u8()? {
             0 => AclSpec::Open,
             1 => AclSpec::Missing,
             2 => AclSpec::List(self.list(ENTRY_BYTES_MIN, ACL_ENTRY_WEIGHT, entry)?),

@@ -1,6 +1,7 @@
 //! The numbers of the domain, each a type of its own, so that two of them never swap places in a call.
 
 use core::fmt;
+use corral_types::Micros;
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// A transaction id: `epoch << 32 | counter`. Only ever grows; clients rely on that.
@@ -66,33 +67,22 @@ pub struct ConnId {
 pub struct Millis(pub u64);
 
 impl Millis {
+    /// The millisecond that this time is in.
+    pub const fn of(at: Micros) -> Self {
+        Self(at.0 / 1000)
+    }
+
+    /// The beginning of this millisecond.
+    pub const fn micros(self) -> Micros {
+        Micros(self.0.saturating_mul(1000))
+    }
+
     /// So many milliseconds later, at most `u64::MAX`.
     pub const fn plus(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
     /// Milliseconds since `earlier`; 0 if that is later.
-    pub const fn since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
-/// Microseconds on the same clock, for latencies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Micros(pub u64);
-
-impl Micros {
-    /// The beginning of this millisecond.
-    pub const fn of(at: Millis) -> Self {
-        Self(at.0.saturating_mul(1000))
-    }
-
-    /// The millisecond that it is in.
-    pub const fn millis(self) -> Millis {
-        Millis(self.0 / 1000)
-    }
-
-    /// Microseconds since `earlier`; 0 if that is later.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -135,7 +135,7 @@ macro_rules! operations {
 
             /// Reads what [`WriteOp::put`] wrote.
             pub(crate) fn take(take: &mut Take<'_>) -> Option<Self> {
-                let number = take.byte()?;
+                let number = take.left.u8()?;
                 let path = take.text()?;
                 match number {
                     $($number => $name::take(path, take).map(Self::$name),)*

@@ -62,10 +62,11 @@ pub mod watch;
 mod watch_events;
 
 use crate::apply::outcome::AppliedBatch;
-use crate::ids::{ConnId, Micros, Millis, Zxid};
+use crate::ids::{ConnId, Millis, Zxid};
 use crate::shard::conn::{AddressIdentities, BufferPool, Close, Conn, Conns};
 use crate::shard::load::{LoadMeter, Loads};
 use crate::tree::acl;
+use corral_types::Micros;
 
 use crate::report::Statistics;
 use crate::shard::watch::WatchTable;
@@ -194,7 +195,7 @@ impl Shard {
             refuses_growth: false,
             shedding: None,
             loads: LoadMeter::new(now, seed),
-            clock: Micros::of(now),
+            clock: now.micros(),
             statistics: Statistics::default(),
         }
     }
@@ -223,7 +224,7 @@ impl Shard {
         let NewClient { peer, entropy, meter, is_secured, subject } = client;
         let identities = self.addresses.of(peer.ip());
         let id = self.conns.insert(|id| {
-            let mut conn = Conn::new(id, peer, entropy, now.millis(), identities);
+            let mut conn = Conn::new(id, peer, entropy, Millis::of(now), identities);
             conn.is_secured = is_secured;
             conn
         });
@@ -235,7 +236,7 @@ impl Shard {
         {
             // The connection ends if the subject is longer than identities may be.
             let verdict = self.add_identity(&mut conn, acl::identity("x509", &subject));
-            self.settle(now.millis(), conn, verdict);
+            self.settle(Millis::of(now), conn, verdict);
         }
         Some(id)
     }
@@ -243,7 +244,7 @@ impl Shard {
     /// Handles an event. A message waits while [`Shard::is_applying`].
     pub fn handle(&mut self, now: Micros, event: ShardEvent<'_>) {
         self.clock = now;
-        let now = now.millis();
+        let now = Millis::of(now);
         match event {
             ShardEvent::Client(id, event) => match event {
                 ClientEvent::Received { bytes, applied } => {
@@ -269,10 +270,10 @@ impl Shard {
     pub fn turn(&mut self, now: Micros) {
         self.clock = now;
         if self.is_applying() {
-            self.apply_next(now.millis());
+            self.apply_next(Millis::of(now));
         }
         if self.is_walking() {
-            self.walk_on(now.millis());
+            self.walk_on(Millis::of(now));
         }
         self.hand_out_requests();
         self.note_drained();
@@ -482,10 +483,10 @@ pub(crate) mod tests {
 
     pub(crate) fn client_at(shard: &mut Shard, now: Millis) -> ConnId {
         let peer = "10.0.0.1:1".parse().expect("an address");
-        shard.accept(Micros::of(now), NewClient::new(peer, [0; 16])).expect("it does not drain")
+        shard.accept(now.micros(), NewClient::new(peer, [0; 16])).expect("it does not drain")
     }
 
     pub(crate) fn message(shard: &mut Shard, now: Millis, message: ShardMessage) {
-        shard.handle(Micros::of(now), ShardEvent::Message(message));
+        shard.handle(now.micros(), ShardEvent::Message(message));
     }
 }

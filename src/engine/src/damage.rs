@@ -6,7 +6,7 @@
 use corral_consensus::{Membership, ServerId};
 use corral_core::servers::{Role, Servers};
 
-use crate::extra;
+use crate::extra::Extra;
 
 /// The use for which data are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub enum OnDamage {
 }
 
 /// Decides about damaged data. `configured` are the members by configuration, with this server. `list` is the newest list of
-/// servers that was stored. `extra` is the part for an ensemble of the newest readable snapshot, see [`extra`]. If neither
+/// servers that was stored. `extra` is the part for an ensemble of the newest readable snapshot, see [`Extra`]. If neither
 /// can be read, others may have the lost data.
 #[must_use]
 pub fn on_damage(own: ServerId, configured: &Membership, list: Option<&Servers>, extra: Option<&[u8]>) -> OnDamage {
@@ -71,7 +71,7 @@ pub fn on_damage(own: ServerId, configured: &Membership, list: Option<&Servers>,
         return OnDamage::Refuse;
     }
     let by_list = list.is_some_and(|list| votes_alone(list, own));
-    let members = extra.and_then(|extra| extra::decode(extra).ok()).map(|(ensemble, _)| ensemble.members);
+    let members = extra.and_then(|extra| Extra::decode(extra).ok()).map(|extra| extra.members);
     let by_snapshot = members.is_some_and(|all| all.voters_outgoing.is_empty() && all.voters == [own]);
     if by_list || by_snapshot { OnDamage::ReadAsOnlyVoter } else { OnDamage::PutAside }
 }
@@ -90,7 +90,7 @@ mod tests {
     const OWN: ServerId = ServerId(1);
 
     fn kept(members: Membership) -> Vec<u8> {
-        extra::encode(&members.into(), Generation::FIRST)
+        Extra::new(members, Generation::FIRST).encode()
     }
 
     fn members(voters: &[u8]) -> Membership {

@@ -23,7 +23,7 @@ pub struct Now {
 impl Now {
     /// The monotonic time in milliseconds.
     pub fn millis(self) -> Millis {
-        Millis(self.micros.0 / 1000)
+        Millis::of(self.micros)
     }
 }
 

@@ -11,32 +11,46 @@ use corral_consensus::{Membership, RaftNode};
 use corral_core::apply::{Begun, StateMachine};
 use corral_peer::Generation;
 
-/// Members and the membership change in progress, at one log index.
+/// Generation, members and the membership change in progress, at one log index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extra {
+    /// The generation of the data.
+    pub generation: Generation,
+    /// An entry with `features::ADMITTED` was applied.
+    pub has_admitted: bool,
     /// The members in force.
     pub members: Membership,
     /// The membership change that was begun and has not ended.
     pub begun: Option<Begun>,
-    /// An entry with `features::ADMITTED` was applied.
-    pub has_admitted: bool,
 }
 
+/// Before a generation; what begins otherwise is of the first one.
+const TAG_GENERATION: u8 = b'G';
 /// Before the membership, if an entry with `features::ADMITTED` was applied.
 const TAG_ADMITTED: u8 = b'A';
 
 impl Extra {
+    /// Of an ensemble with these members, without a membership change in progress.
+    #[must_use]
+    pub fn new(members: Membership, generation: Generation) -> Extra {
+        Extra { generation, has_admitted: false, members, begun: None }
+    }
+
     /// Of a server with this state. Of an uninitialised server the founders are the members.
     #[must_use]
-    pub fn of(raft: &RaftNode, state: &StateMachine) -> Extra {
+    pub fn of(raft: &RaftNode, state: &StateMachine, generation: Generation) -> Extra {
         let members = raft.founders().unwrap_or_else(|| raft.membership());
-        Extra { members, begun: state.begun().cloned(), has_admitted: state.has_admitted() }
+        Extra { generation, has_admitted: state.has_admitted(), members, begun: state.begun().cloned() }
     }
 
     /// Encodes it for a snapshot.
     #[must_use]
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        if self.generation != Generation::FIRST {
+            out.push(TAG_GENERATION);
+            out.extend_from_slice(&self.generation.0.to_le_bytes());
+        }
         if self.has_admitted {
             out.push(TAG_ADMITTED);
         }
@@ -49,19 +63,22 @@ impl Extra {
     ///
     /// # Errors
     /// If the bytes are not what [`Extra::encode`] writes.
-    fn decode(extra: &[u8]) -> Result<Extra, ExtraError> {
+    pub fn decode(extra: &[u8]) -> Result<Extra, ExtraError> {
+        let (generation, extra) = match extra {
+            [TAG_GENERATION, rest @ ..] => {
+                let (generation, rest) = rest.split_first_chunk().ok_or(ExtraError::TruncatedGeneration)?;
+                (Generation(u64::from_le_bytes(*generation)), rest)
+            }
+            _ => (Generation::FIRST, extra),
+        };
+        if generation == Generation::NONE {
+            return Err(ExtraError::NoGeneration);
+        }
         let untagged = extra.strip_prefix(&[TAG_ADMITTED]);
         let (has_admitted, extra) = (untagged.is_some(), untagged.unwrap_or(extra));
         let (members, rest) = Membership::decode_first(extra).map_err(ExtraError::Membership)?;
         let begun = if rest.is_empty() { None } else { Some(Begun::decode(rest).ok_or(ExtraError::Change)?) };
-        Ok(Extra { members, begun, has_admitted })
-    }
-}
-
-/// The members of an ensemble without a membership change in progress.
-impl From<Membership> for Extra {
-    fn from(members: Membership) -> Extra {
-        Extra { members, begun: None, has_admitted: false }
+        Ok(Extra { generation, has_admitted, members, begun })
     }
 }
 
@@ -82,39 +99,6 @@ pub enum ExtraError {
     Change,
 }
 
-/// Before a generation; what begins otherwise is a membership of the first one.
-const TAG_GENERATION: u8 = b'G';
-
-/// Encodes membership and generation for a snapshot.
-#[must_use]
-pub fn encode(ensemble: &Extra, generation: Generation) -> Vec<u8> {
-    let mut extra = Vec::new();
-    if generation != Generation::FIRST {
-        extra.push(TAG_GENERATION);
-        extra.extend_from_slice(&generation.0.to_le_bytes());
-    }
-    extra.append(&mut ensemble.encode());
-    extra
-}
-
-/// Decodes what [`encode`] wrote; every value is checked.
-///
-/// # Errors
-/// If the bytes are not what [`encode`] writes.
-pub fn decode(extra: &[u8]) -> Result<(Extra, Generation), ExtraError> {
-    let (generation, ensemble) = match extra {
-        [TAG_GENERATION, rest @ ..] => {
-            let (generation, ensemble) = rest.split_first_chunk().ok_or(ExtraError::TruncatedGeneration)?;
-            (Generation(u64::from_le_bytes(*generation)), ensemble)
-        }
-        _ => (Generation::FIRST, extra),
-    };
-    if generation == Generation::NONE {
-        return Err(ExtraError::NoGeneration);
-    }
-    Ok((Extra::decode(ensemble)?, generation))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +106,7 @@ mod tests {
     use corral_core::ids::{ConnId, Origin, ShardId};
     use corral_core::servers::Servers;
 
-    fn extra(begun: bool) -> Extra {
+    fn extra(in_change: bool) -> Extra {
         let nodes = |ids: &[u8]| ids.iter().copied().map(ServerId).collect::<Vec<_>>();
         let members = Membership {
             voters: nodes(&[1, 2]),
@@ -133,43 +117,34 @@ mod tests {
         let (servers, _) = Servers::parse("server.1=a:1:2;0.0.0.0:3\nserver.3=c:1:2:observer\n").expect("a list");
         let conn = ConnId { slot: 5, generation: 6 };
         let origin = Some(Origin { server: 3, shard: ShardId(1), conn, incarnation: 7 });
-        Extra { members, begun: begun.then_some(Begun { servers, origin }), has_admitted: begun }
+        let begun = in_change.then_some(Begun { servers, origin });
+        Extra { generation: Generation::FIRST, has_admitted: in_change, members, begun }
     }
 
     #[test]
     fn members_and_change_are_decoded_as_encoded() {
         let plain = extra(false);
         assert_eq!(plain.encode(), plain.members.encode(), "as snapshots without a change have it");
-        for extra in [plain, extra(true)] {
-            assert_eq!(Extra::decode(&extra.encode()), Ok(extra));
-        }
         let begun = extra(true).begun.map(|begun| Begun { origin: None, ..begun });
         let without_origin = Extra { begun, ..extra(true) };
-        assert_eq!(Extra::decode(&without_origin.encode()), Ok(without_origin));
+        for extra in [plain, extra(true), without_origin] {
+            for generation in [Generation::FIRST, Generation(1), Generation(u64::MAX - 1)] {
+                let extra = Extra { generation, ..extra.clone() };
+                assert_eq!(Extra::decode(&extra.encode()), Ok(extra));
+            }
+        }
+        let none = Extra { generation: Generation::NONE, ..extra(false) };
+        assert_eq!(Extra::decode(&none.encode()), Err(ExtraError::NoGeneration));
     }
 
     #[test]
     fn truncated_and_longer_bytes_are_refused() {
-        let (bytes, members) = (extra(true).encode(), 1 + extra(true).members.encode().len());
+        let extra = Extra { generation: Generation(7), ..extra(true) };
+        let (bytes, members) = (extra.encode(), 8 + 2 + extra.members.encode().len());
         for cut in (0..bytes.len()).filter(|cut| *cut != members) {
             assert!(Extra::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
         let more: Vec<u8> = bytes.iter().copied().chain([0]).collect();
         assert_eq!(Extra::decode(&more), Err(ExtraError::Change));
-    }
-
-    #[test]
-    fn the_generation_is_decoded_as_encoded() {
-        let members = Membership::simple(&[ServerId(1), ServerId(3)], &[ServerId(7)]);
-        let ensemble = Extra::from(members.clone());
-        for generation in [Generation::FIRST, Generation(1), Generation(u64::MAX - 1)] {
-            let kept = encode(&ensemble, generation);
-            assert_eq!(decode(&kept), Ok((ensemble.clone(), generation)));
-            for end in 0..kept.len() {
-                assert!(decode(&kept[..end]).is_err(), "cut at {end}");
-            }
-        }
-        assert_eq!(encode(&ensemble, Generation::FIRST), members.encode());
-        assert!(decode(&encode(&ensemble, Generation::NONE)).is_err());
     }
 }

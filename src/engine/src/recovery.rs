@@ -6,91 +6,29 @@
 //!
 //! A position in the log is an index and the term of its entry.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use corral_consensus::{
-    Append, Config as RaftConfig, ConsensusError, Effects, Entry, EntryKind, HardState, Index, Membership, RaftNode,
-    Replica, Restored, Term,
+    Config as RaftConfig, ConsensusError, Effects, Entry, EntryKind, HardState, Index, Membership, RaftNode, Replica,
+    Restored, Term,
 };
 use corral_core::apply::StateMachine;
+use corral_core::command::Batch;
 use corral_core::forwarding::{EnsembleConfig, Forwarding, Founders};
 use corral_core::sequencer::{FrozenState, Sequencer, SequencerConfig};
 use corral_core::shared::Text;
 use corral_core::tree::snapshot::{Snapshot, initial_snapshot};
 use corral_peer::Generation;
+use corral_types::{StoredEntry, StoredLog};
 
 use crate::event::Now;
-use crate::extra::{self, Extra, ExtraError};
+use crate::extra::{Extra, ExtraError};
 use crate::machine::Replicated;
 use crate::progress::{CatchUp, LogPosition, log_position_of};
 use crate::snapshot::LoadedSnapshot;
-
-/// The answer of a visitor of log entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Walk {
-    /// The next entry is visited.
-    Continue,
-    /// The visit ends. This entry was not used.
-    Stop,
-}
-
-/// An entry as the log holds it.
-#[derive(Clone, Copy, Debug)]
-pub struct StoredEntry<'a> {
-    /// Its index.
-    pub index: Index,
-    /// Term of the leader that appended it.
-    pub term: Term,
-    /// The kind of its payload.
-    pub kind: EntryKind,
-    /// Its payload.
-    pub payload: &'a [u8],
-}
-
-/// A log that was just opened. Every function blocks as long as the disk does.
-pub trait StoredLog {
-    /// A fault of the disk, or damage.
-    type Error;
-
-    /// Index of the first and of the last entry held. If there is none, the first is the index of the next entry, and the
-    /// last the one before it.
-    fn held(&self) -> (u64, u64);
-
-    /// The newest hard state held.
-    fn hard_state(&self) -> Option<HardState>;
-
-    /// The term of the last entry, if damage was stepped over. Only entries that a snapshot holds are stepped over, but
-    /// the newest hard state may have been among the damaged records.
-    fn stepped_over(&self) -> Option<Term>;
-
-    /// Makes the log continue behind a snapshot that ends at `position`. If the log ends before it, or holds another entry
-    /// there, all its entries are void. Durable when it returns.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    fn go_on_behind(&mut self, position: (u64, u64)) -> Result<(), Self::Error>;
-
-    /// The position before `position` behind which the log holds at least `bytes` of entries up to there, if it reaches so
-    /// far back.
-    fn reach_back(&self, position: (u64, u64), bytes: u64) -> (u64, u64);
-
-    /// The term of an entry, if the log holds it.
-    fn term(&self, index: u64) -> Option<u64>;
-
-    /// Calls `visit` with each entry of a range of indices, both ends included, until it returns [`Walk::Stop`].
-    ///
-    /// # Errors
-    /// Those of the disk, and damage.
-    fn visit(&self, range: (u64, u64), visit: &mut dyn FnMut(StoredEntry<'_>) -> Walk) -> Result<(), Self::Error>;
-
-    /// Writes an append. Durable when it returns.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    fn write(&mut self, append: &Append) -> Result<(), Self::Error>;
-}
 
 /// The kind of server that the data on a disk belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +58,8 @@ impl DataKind {
             (true, false, _) if last == 0 => Ok(DataKind::Uninitialised),
             (true, false, _) if first > 1 => Err(DataMismatch::NoSnapshot { first }),
             (true, _, true) => Err(DataMismatch::RanAlone),
-            (true, _, false) => extra::decode(kept)
-                .map(|(ensemble, generation)| DataKind::Member(ensemble.members, generation))
+            (true, _, false) => Extra::decode(kept)
+                .map(|extra| DataKind::Member(extra.members, extra.generation))
                 .map_err(DataMismatch::Membership),
         }
     }
@@ -339,7 +277,7 @@ fn replay<M: Replicated, L: StoredLog>(
     machine.sequencer_mut().set_time(begun.millis(), begun.wall);
     let visited = log.visit((snapshot.0 + 1, committed), &mut |entry| {
         if entry.kind == EntryKind::ConfChange {
-            return Walk::Stop;
+            return ControlFlow::Break(());
         }
         let at = LogPosition { applied: position.0, committed, bytes };
         if let Some(progress) = catch_up.observe(Duration::from_micros(now().micros.0), at) {
@@ -347,7 +285,7 @@ fn replay<M: Replicated, L: StoredLog>(
         }
         if machine.commit(entry.index, entry.term, entry.payload, false).is_err() {
             fault = Some(RecoveryFault::NotABatch { index: entry.index.0 });
-            return Walk::Stop;
+            return ControlFlow::Break(());
         }
         for applied in machine.sequencer_mut().take_applied() {
             if let Some(forwarding) = &mut forwarding {
@@ -356,7 +294,7 @@ fn replay<M: Replicated, L: StoredLog>(
         }
         position = (entry.index.0, entry.term.0);
         bytes += entry.payload.len() as u64;
-        Walk::Continue
+        ControlFlow::Continue(())
     });
     visited?;
     fault.map_or(Ok(position), Err)
@@ -379,9 +317,9 @@ fn terms_upto<L: StoredLog>(log: &L, cut: u64) -> Vec<(Index, Term)> {
 fn entries_after<L: StoredLog>(log: &L, index: u64) -> Result<Vec<Entry>, L::Error> {
     let mut entries = Vec::new();
     log.visit((index + 1, log.held().1), &mut |entry| {
-        let StoredEntry { index, term, kind, payload } = entry;
+        let StoredEntry { index, term, kind, payload, .. } = entry;
         entries.push(Entry { term, index, kind, payload: Bytes::copy_from_slice(payload) });
-        Walk::Continue
+        ControlFlow::Continue(())
     })?;
     Ok(entries)
 }
@@ -411,7 +349,7 @@ fn lead<M: Replicated, L: StoredLog>(
         // No shard has a view yet.
         drop(machine.sequencer_mut().take_applied());
         for append in effects.appends {
-            log.write(&append)?;
+            log.write(&append.records(Batch::zxid_of))?;
             replica.persisted(machine, time.micros, append.number);
         }
     }
@@ -424,8 +362,7 @@ fn freeze(raft: &RaftNode, sequencer: &mut Sequencer, data: &DataKind, now: Now)
         return None;
     }
     let is_alone = *data == DataKind::Standalone;
-    let members =
-        if is_alone { Vec::new() } else { extra::encode(&Extra::of(raft, sequencer.machine()), data.generation()) };
+    let members = if is_alone { Vec::new() } else { Extra::of(raft, sequencer.machine(), data.generation()).encode() };
     sequencer.wants_snapshot_of_replay().then(|| sequencer.freeze(now.millis(), members))
 }
 
@@ -433,6 +370,7 @@ fn freeze(raft: &RaftNode, sequencer: &mut Sequencer, data: &DataKind, now: Now)
 mod tests {
     use super::*;
     use corral_consensus::ServerId;
+    use corral_types::Record;
 
     /// A log that holds nothing but this.
     struct Held {
@@ -469,11 +407,11 @@ mod tests {
             None
         }
 
-        fn visit(&self, _: (u64, u64), _: &mut dyn FnMut(StoredEntry<'_>) -> Walk) -> Result<(), ()> {
+        fn visit(&self, _: (u64, u64), _: &mut dyn FnMut(StoredEntry<'_>) -> ControlFlow<()>) -> Result<(), ()> {
             Ok(())
         }
 
-        fn write(&mut self, _: &Append) -> Result<(), ()> {
+        fn write(&mut self, _: &[Record<'_>]) -> Result<(), ()> {
             Ok(())
         }
     }

@@ -9,7 +9,7 @@ use corral_core::apply::StateMachine;
 use corral_core::tree::snapshot::Snapshot;
 use corral_peer::Generation;
 
-use crate::extra;
+use crate::extra::Extra;
 
 /// The whole file of a snapshot, for other servers.
 pub trait SnapshotContent: Send + Sync {
@@ -41,14 +41,13 @@ impl LoadedSnapshot {
     /// Generation of its data; the first for a snapshot of a standalone server.
     #[must_use]
     pub fn generation(&self) -> Generation {
-        extra::decode(self.snapshot.extra()).map_or(Generation::FIRST, |(_, generation)| generation)
+        Extra::decode(self.snapshot.extra()).map_or(Generation::FIRST, |extra| extra.generation)
     }
 
     /// Its state, with the membership change that it was taken in, if any. Takes time in proportion to the sessions.
     #[must_use]
     pub fn state(&self) -> StateMachine {
-        let kept =
-            extra::decode(self.snapshot.extra()).ok().map(|(ensemble, _)| (ensemble.begun, ensemble.has_admitted));
+        let kept = Extra::decode(self.snapshot.extra()).ok().map(|extra| (extra.begun, extra.has_admitted));
         let (begun, has_admitted) = kept.unwrap_or_default();
         StateMachine::of_snapshot(Arc::clone(&self.snapshot)).in_the_middle_of(begun).after_admitted(has_admitted)
     }

@@ -11,7 +11,7 @@ use corral_peer::snapshot::{Ask, PIECE_BYTES_MAX, Part};
 
 use crate::effect::Effect;
 use crate::event::{Incoming, Receive};
-use crate::extra::{self, ExtraError};
+use crate::extra::{Extra, ExtraError};
 use crate::snapshot::{LoadedSnapshot, Offered};
 
 /// Pieces requested and not written.
@@ -262,7 +262,7 @@ pub(crate) fn is_as_announced(snapshot: &LoadedSnapshot, announced: &RaftMessage
     if (index.0, term.0) != (snapshot.index, snapshot.term) {
         return Err(UnusableSnapshot::OtherPosition);
     }
-    let (kept, _) = extra::decode(snapshot.snapshot.extra())?;
+    let kept = Extra::decode(snapshot.snapshot.extra())?;
     if *membership == kept.members { Ok(()) } else { Err(UnusableSnapshot::OtherMembership) }
 }
 

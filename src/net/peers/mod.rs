@@ -35,8 +35,7 @@ use bytes::Bytes;
 use corral_consensus::ServerId;
 use corral_peer::secret::SEAL_BYTES;
 use corral_peer::{ClusterName, Generation, Kind, Secrets};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::SeedableRng as _;
+use corral_types::SplitMix64;
 
 pub(crate) use corral_engine::PeerAddress;
 pub(crate) use dial::{Resolve, system_resolver};
@@ -450,5 +449,5 @@ impl Drop for PeerConnections {
 fn noise() -> io::Result<SplitMix64> {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(SplitMix64::from_seed(seed))
+    Ok(SplitMix64::new(u64::from_le_bytes(seed)))
 }

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::Rng as _;
+use corral_types::SplitMix64;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::net::peers::Events;
@@ -187,7 +186,7 @@ impl Sender {
     fn sleep(&mut self, pause: Duration) -> bool {
         let half = pause / 2;
         let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let deadline = Instant::now() + half + Duration::from_nanos(self.noise.next_u64() % nanos);
+        let deadline = Instant::now() + half + Duration::from_nanos(self.noise.below(nanos));
         let bell = self.outbox.bell.outer();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

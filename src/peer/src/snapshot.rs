@@ -5,6 +5,8 @@
 
 use bytes::Bytes;
 
+use crate::fixed::word;
+
 /// Bytes of the largest piece. Raft's messages wait behind one.
 pub const PIECE_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a part before its piece: index, zxid, total, offset.
@@ -74,7 +76,7 @@ impl Ask {
         if !rest.is_empty() {
             return Err(SnapshotError("bytes after the end"));
         }
-        let (index, offset) = (word(head, 0), word(head, 1));
+        let (index, offset) = (word(head, 0), word(head, 8));
         Ok(Ask { index, offset: (offset != u64::MAX).then_some(offset) })
     }
 }
@@ -117,7 +119,7 @@ impl Part {
     /// If the bytes are not such a message, or the piece does not lie within the snapshot.
     pub fn decode(bytes: &Bytes) -> Result<Part, SnapshotError> {
         let (head, piece) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(SnapshotError("too short"))?;
-        let [index, zxid, total, offset] = [0, 1, 2, 3].map(|at| word(head, at));
+        let [index, zxid, total, offset] = [0, 8, 16, 24].map(|at| word(head, at));
         match (total, piece.len()) {
             (0, 0) => Ok(Part::Gone { index }),
             (_, 0) => Err(SnapshotError("the piece is empty")),
@@ -134,10 +136,6 @@ impl Part {
 
 fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("eight bytes"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Randomness of a run: one generator per concern, all from one seed, so that a draw more in one concern changes
 //! nothing in the others. The only source of randomness there is.
 
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
+use corral_types::Xoshiro256PlusPlus;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Stream(Xoshiro256PlusPlus);
@@ -11,7 +10,7 @@ impl Stream {
     /// The stream of a concern; `concern` is a name, so that no two share a salt by accident.
     pub(crate) fn new(seed: u64, concern: &str) -> Stream {
         let salt = xxhash_rust::xxh3::xxh3_64_with_seed(concern.as_bytes(), seed);
-        Stream(Xoshiro256PlusPlus::seed_from_u64(salt))
+        Stream(Xoshiro256PlusPlus::new(salt))
     }
 
     pub(crate) fn word(&mut self) -> u64 {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Deref;
 
-use corral_core::ids::{ConnId, Micros, Millis, Zxid};
+use corral_core::ids::{ConnId, Millis, Zxid};
 use corral_core::report::Piece;
 use corral_core::shard::conn::Close;
 use corral_core::shard::{
@@ -48,7 +48,7 @@ impl ShardDriver {
     }
 
     pub(crate) fn accept(&mut self, now: Millis, peer: SocketAddr, entropy: [u8; 16]) -> Option<ConnId> {
-        self.shard.accept(Micros::of(now), NewClient::new(peer, entropy))
+        self.shard.accept(now.micros(), NewClient::new(peer, entropy))
     }
 
     pub(crate) fn receive(&mut self, now: Millis, conn: ConnId, bytes: &[u8], applied: Zxid) {
@@ -67,19 +67,19 @@ impl ShardDriver {
     }
 
     fn client(&mut self, now: Millis, conn: ConnId, event: ClientEvent<'_>) {
-        self.shard.handle(Micros::of(now), ShardEvent::Client(conn, event));
+        self.shard.handle(now.micros(), ShardEvent::Client(conn, event));
     }
 
     pub(crate) fn take(&mut self, now: Millis, message: ShardMessage) {
-        self.shard.handle(Micros::of(now), ShardEvent::Message(message));
+        self.shard.handle(now.micros(), ShardEvent::Message(message));
     }
 
     pub(crate) fn tick(&mut self, now: Millis) {
-        self.shard.handle(Micros::of(now), ShardEvent::Tick);
+        self.shard.handle(now.micros(), ShardEvent::Tick);
     }
 
     pub(crate) fn turn(&mut self, now: Millis) {
-        self.shard.turn(Micros::of(now));
+        self.shard.turn(now.micros());
     }
 
     pub(crate) fn report(&mut self, command: FourLetter, from: usize) -> Piece {

@@ -9,7 +9,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use corral_storage::{Entry, EntryKind, Log, LogConfig, MmapDisk, Record, SyncRecipe};
+use corral_storage::{Log, LogConfig, MmapDisk, SyncRecipe};
+use corral_types::{EntryKind, Index, Record, StoredEntry, Term};
 
 const RECORD_BYTES: usize = 512;
 const ROUNDS: usize = 6;
@@ -67,7 +68,13 @@ fn run(
         let records: Vec<_> = (next..)
             .take(group)
             .map(|index| {
-                Record::Entry(Entry { term: 1, index, kind: EntryKind::Normal, first_zxid: index, payload: &payload })
+                Record::Entry(StoredEntry {
+                    term: Term(1),
+                    index: Index(index),
+                    kind: EntryKind::Normal,
+                    first_zxid: index,
+                    payload: &payload,
+                })
             })
             .collect();
         let begun = Instant::now();

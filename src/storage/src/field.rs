@@ -1,34 +1,8 @@
 //! Little-endian fields in byte slices, without a panic and without an index.
 //!
-//! `Take` reads fields one after another and returns `None` past the end; `Put` fills a fixed array. Used by both file
-//! formats; knows neither.
+//! `Put` fills a fixed array; `Reader` of `corral-types` reads one. Used by both file formats; knows neither.
 
 use crate::limits::PAGE_BYTES;
-
-/// Reads fields from the front of a slice.
-pub(crate) struct Take<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Take<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(head)
-    }
-}
 
 /// Fills the front of a slice; asserts that the caller sized it.
 pub(crate) struct Put<'a>(pub(crate) &'a mut [u8]);

@@ -23,17 +23,16 @@ pub mod limits;
 pub mod log;
 mod mapping;
 mod mmap_disk;
+mod recovered_log;
 pub mod sim_disk;
 pub mod snapshot;
 
 pub use disk::{Bytes, Disk, NewFile, PieceReader, Segment};
 pub use log::dump::{Dump, DumpItem, DumpRecord, confirm_damage};
-pub use log::{
-    CutInfo, Durable, Entry, EntryKind, HardState, Log, LogConfig, LogError, Progress, Record, RecordKind, Recovered,
-    Spare, SpareJob,
-};
+pub use log::{CutInfo, Durable, Log, LogConfig, LogError, Progress, RecordKind, Recovered, Spare, SpareJob};
 pub use mapping::end_on_lost_page;
 pub use mmap_disk::{Access, DATA_PREFIXES, DIRECTORY_MODE, DiskError, MmapDisk, SyncRecipe};
+pub use recovered_log::RecoveredLog;
 pub use sim_disk::SimDisk;
 pub use snapshot::{
     SnapshotError, SnapshotFile, SnapshotHead, SnapshotName, SnapshotReceiver, SnapshotWriter, kept_snapshots,

@@ -23,6 +23,11 @@ pub const SPARES_MAX_DEFAULT: usize = 2;
 /// The active segment is brought into memory in steps of this size ahead of its end, and released in such steps behind it.
 pub const WARM_BYTES: usize = 1 << 20;
 
+/// Bytes of entries that [`Log::visit`](crate::Log::visit) reads in one go.
+pub const VISIT_BYTES: usize = 8 << 20;
+/// Bytes of entries that [`Log::read_page`](crate::Log::read_page) reads: writes wait meanwhile.
+pub const READ_PAGE_BYTES: usize = 1 << 20;
+
 /// Largest payload of one log record, whatever the segment size.
 pub const RECORD_PAYLOAD_BYTES_MAX: usize = 256 << 20;
 

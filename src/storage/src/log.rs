@@ -50,17 +50,21 @@ mod writer;
 
 pub use config::LogConfig;
 pub use durable_file::DURABLE_NAME;
-pub use entry::{Durable, Entry, EntryKind, HardState, Record};
+pub use entry::Durable;
 pub use error::{ADVICE, LogError};
 pub(crate) use error::{SPACE, shortage};
 pub use record::RecordKind;
 pub use recovered::{CutInfo, Progress, Recovered, SteppedOver};
 pub use spares::{Spare, SpareJob};
 
+use std::ops::ControlFlow;
+
 use crate::disk::Disk;
 use crate::field::wide;
 use crate::limits;
-use entry::HARD_STATE_BYTES;
+use bytes::Bytes;
+use corral_types::{Entry, EntryKind, HardState, Record, StoredEntry};
+use entry::{HARD_STATE_BYTES, encode_hard_state, record_kind};
 use index::{EntryIndex, EntryPlace};
 use record::{HEADER_BYTES, record_bytes};
 use recovery::Opened;
@@ -77,7 +81,8 @@ use writer::Writer;
 /// Append an entry, sync it, and find it again after a restart:
 ///
 /// ```
-/// use corral_storage::{Entry, EntryKind, Log, LogConfig, Record, SimDisk};
+/// use corral_storage::{Log, LogConfig, SimDisk};
+/// use corral_types::{EntryKind, Index, Record, StoredEntry, Term};
 ///
 /// # fn main() -> Result<(), corral_storage::LogError> {
 /// // A directory in memory. A server has a `MmapDisk`.
@@ -85,7 +90,8 @@ use writer::Writer;
 /// let (mut log, found) = Log::open(disk.clone(), LogConfig::default(), &mut |_progress| {})?;
 /// assert_eq!(found.last_index, 0, "the log is new");
 ///
-/// let entry = Entry { term: 1, index: 1, kind: EntryKind::Normal, first_zxid: 1, payload: b"a batch" };
+/// let (term, index, kind) = (Term(1), Index(1), EntryKind::Normal);
+/// let entry = StoredEntry { term, index, kind, first_zxid: 1, payload: b"a batch" };
 /// log.append(&[Record::Entry(entry)])?;
 /// // Only what `sync` has returned for may be acknowledged.
 /// assert_eq!(log.sync()?.last_index, 1);
@@ -163,13 +169,13 @@ impl<D: Disk> Log<D> {
         for record in records {
             match record {
                 Record::Entry(entry) => {
-                    let (offset, segment) = self.store(entry.kind.record(), entry)?;
-                    self.index.put(entry.index, EntryPlace { term: entry.term, segment, offset });
+                    let (offset, segment) = self.store(record_kind(entry.kind), entry)?;
+                    self.index.put(entry.index.0, EntryPlace { term: entry.term.0, segment, offset });
                 }
                 Record::HardState(state) => {
-                    let payload = state.encode();
+                    let payload = encode_hard_state(*state);
                     let (term, index, kind) = (state.term, state.commit, EntryKind::Normal);
-                    let entry = Entry { term, index, kind, first_zxid: 0, payload: &payload };
+                    let entry = StoredEntry { term, index, kind, first_zxid: 0, payload: &payload };
                     self.store(RecordKind::HardState, &entry)?;
                     self.hard_state = Some(*state);
                 }
@@ -215,7 +221,7 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// [`LogError::NotHeld`] if the log does not hold entry `from`, [`LogError::Damaged`] if an entry does not match its
     /// checksum. Entries before it were shown.
-    pub fn read(&self, from: u64, max_bytes: usize, show: &mut dyn FnMut(Entry<'_>)) -> Result<u64, LogError> {
+    pub fn read(&self, from: u64, max_bytes: usize, show: &mut dyn FnMut(StoredEntry<'_>)) -> Result<u64, LogError> {
         self.check_alive()?;
         let (first, next) = (self.index.first(), self.index.next());
         if from < first || from > next {
@@ -237,6 +243,42 @@ impl<D: Disk> Log<D> {
             index = index.saturating_add(1);
         }
         Ok(index)
+    }
+
+    /// Calls `visit` with each entry from index `from` to `upto`, both included, until it breaks. Entries are read some
+    /// MiB at a time. Returns the break, if there was one.
+    ///
+    /// # Errors
+    /// As [`Log::read`].
+    pub fn visit<B>(
+        &self,
+        (from, upto): (u64, u64),
+        mut visit: impl FnMut(StoredEntry<'_>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, LogError> {
+        let (mut next, mut last) = (from, ControlFlow::Continue(()));
+        while last.is_continue() && next <= upto {
+            next = self.read(next, limits::VISIT_BYTES, &mut |entry| {
+                if last.is_continue() && entry.index.0 <= upto {
+                    last = visit(entry);
+                }
+            })?;
+        }
+        Ok(last)
+    }
+
+    /// Reads a page of entries from index `from` to `upto`, both included: at least one. None if the log does not hold the
+    /// first one, or it is damaged.
+    #[must_use]
+    pub fn read_page(&self, (from, upto): (u64, u64)) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        // Entries before a damaged one are of use. The scrubber reports damage.
+        let _ = self.read(from, limits::READ_PAGE_BYTES, &mut |entry| {
+            let StoredEntry { term, index, kind, payload, .. } = entry;
+            if index.0 <= upto {
+                entries.push(Entry { term, index, kind, payload: Bytes::copy_from_slice(payload) });
+            }
+        });
+        entries
     }
 
     /// Index and term of the last entry to leave out, so that the entries behind it up to `at` include `bytes` of records.
@@ -405,10 +447,11 @@ impl<D: Disk> Log<D> {
             let bytes = match record {
                 Record::HardState(_) => HARD_STATE_BYTES,
                 Record::Entry(entry) => {
-                    if entry.index < first || entry.index > next || entry.index == u64::MAX {
-                        return Err(LogError::OutOfOrder { index: entry.index, first, next });
+                    let index = entry.index.0;
+                    if index < first || index > next || index == u64::MAX {
+                        return Err(LogError::OutOfOrder { index, first, next });
                     }
-                    next = entry.index.saturating_add(1);
+                    next = index.saturating_add(1);
                     entry.payload.len()
                 }
             };
@@ -427,7 +470,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// Stores one record at the end, rolling first if it does not fit. Returns offset and segment number.
-    fn store(&mut self, kind: RecordKind, entry: &Entry<'_>) -> Result<(u32, u32), LogError> {
+    fn store(&mut self, kind: RecordKind, entry: &StoredEntry<'_>) -> Result<(u32, u32), LogError> {
         if !self.writer.has_room(entry.payload.len()) {
             self.roll(None)?;
         }

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use corral_types::SplitMix64;
 
 use crate::disk::{AlignedBytes, Bytes, Disk, NewFile, PieceReader, Segment, TEMPORARY_SUFFIX};
 use crate::field::{narrow, wide};
@@ -70,17 +69,16 @@ impl SimDisk {
     /// ordered before are cancelled.
     pub fn crash(&self, seed: u64) {
         let mut state = self.lock();
-        let mut rng = SplitMix64::seed_from_u64(seed);
+        let mut rng = SplitMix64::new(seed);
         for file in state.files.values_mut() {
             file.crash(&mut rng);
         }
         let mut names = std::mem::take(&mut state.durable_names);
         let pending = std::mem::take(&mut state.pending);
         // Half of the crashes keep a prefix, as a journal does; the others any subset that makes sense.
-        let keep_first =
-            if below(&mut rng, 2) == 0 { Some(below(&mut rng, wide(pending.len()).saturating_add(1))) } else { None };
+        let keep_first = if rng.below(2) == 0 { Some(rng.below(wide(pending.len()).saturating_add(1))) } else { None };
         for (number, change) in (0u64..).zip(&pending) {
-            let keep = keep_first.map_or_else(|| below(&mut rng, 2) == 0, |count| number < count);
+            let keep = keep_first.map_or_else(|| rng.below(2) == 0, |count| number < count);
             if keep {
                 change.apply(&mut names);
             }
@@ -266,17 +264,17 @@ impl NameChange {
 impl SimFile {
     fn crash(&mut self, rng: &mut SplitMix64) {
         let mut kept = std::mem::take(&mut self.durable);
-        if kept.len() != self.cached.len() && below(rng, 2) == 0 {
+        if kept.len() != self.cached.len() && rng.below(2) == 0 {
             kept.resize(self.cached.len(), 0);
         }
         for (old, new) in kept.chunks_mut(SECTOR_BYTES).zip(self.cached.chunks(SECTOR_BYTES)) {
             if old == new {
                 continue;
             }
-            let count = match below(rng, 3) {
+            let count = match rng.below(3) {
                 0 => 0,
                 1 => new.len(),
-                _ => narrow(below(rng, wide(new.len()))),
+                _ => narrow(rng.below(wide(new.len()))),
             };
             for (old, new) in old.iter_mut().zip(new).take(count) {
                 *old = *new;
@@ -527,9 +525,4 @@ impl Drop for SimNewFile {
             state.change(NameChange::Remove(self.temporary.clone()));
         }
     }
-}
-
-/// A number in `0..bound`; 0 if `bound` is 0.
-fn below(rng: &mut SplitMix64, bound: u64) -> u64 {
-    rng.next_u64().checked_rem(bound).unwrap_or(0)
 }

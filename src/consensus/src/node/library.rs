@@ -13,10 +13,9 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use corral_types::SplitMix64;
 use raft::eraftpb::{self, Message, MessageType};
 use raft::{ProgressState, Raft, RawNode, ReadOnlyOption, Ready, StateRole};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::conf_change::ConfChange;
 use crate::config::{Config, Restored};
@@ -69,7 +68,7 @@ impl Library {
         store.append(entries);
         let raw = RawNode::new(&library_config(config, applied), store, &logger::logger())
             .map_err(|error| ConsensusError::Library(error.to_string()))?;
-        let mut rng = SplitMix64::seed_from_u64(config.seed);
+        let mut rng = SplitMix64::new(config.seed);
         let nonce = rng.next_u64();
         let observed = (0, StateRole::Follower, 0);
         let mut library = Library {
@@ -437,7 +436,7 @@ impl Library {
 
     /// A random number below `bound`, from the configured seed.
     pub(super) fn random_below(&mut self, bound: u64) -> u64 {
-        self.rng.next_u64() % bound
+        self.rng.below(bound)
     }
 }
 

@@ -4,19 +4,20 @@
 //! keeps working: entries come in order, and the driver's reports keep being accepted.
 
 use crate::net::{self, Disk, Server};
-use crate::setup::{Random, numbered};
+use crate::setup::numbered;
 #[allow(dead_code)]
 use bytes::{BufMut, Bytes, BytesMut};
 use corral_consensus::{
     AppendReply, ConfChange, Entry, EntryKind, Index, MemberChange, Membership, PeerBody, PeerError, PeerMessage,
     ReadContext, Role, ServerId, Term, Transition, limits,
 };
+use corral_types::SplitMix64;
 
 const SEEDS: u64 = 500;
 const INPUTS: u64 = 1500;
 
 /// A number near `around`, or an edge; edges end a victim's useful life soon, so they are rare.
-fn near(random: &mut Random, around: u64) -> u64 {
+fn near(random: &mut SplitMix64, around: u64) -> u64 {
     match random.below(400) {
         0 => 0,
         1 => u64::MAX - random.below(3),
@@ -26,7 +27,7 @@ fn near(random: &mut Random, around: u64) -> u64 {
     }
 }
 
-fn sane(random: &mut Random, around: u64) -> u64 {
+fn sane(random: &mut SplitMix64, around: u64) -> u64 {
     around.saturating_add(random.below(4)).saturating_sub(1)
 }
 
@@ -38,7 +39,7 @@ struct Known {
     leader: Option<ServerId>,
 }
 
-fn entries(random: &mut Random, prev: u64, term: u64) -> Vec<Entry> {
+fn entries(random: &mut SplitMix64, prev: u64, term: u64) -> Vec<Entry> {
     let mut last_term = term.saturating_sub(random.below(3));
     let count = random.below(5);
     let made = (1..=count).map(|step| {
@@ -54,7 +55,7 @@ fn entries(random: &mut Random, prev: u64, term: u64) -> Vec<Entry> {
     made.collect()
 }
 
-fn change(random: &mut Random) -> ConfChange {
+fn change(random: &mut SplitMix64) -> ConfChange {
     let changes = (0..random.below(3)).map(|_| {
         let id = numbered(1 + random.below(5));
         match random.below(3) {
@@ -66,7 +67,7 @@ fn change(random: &mut Random) -> ConfChange {
     ConfChange { changes: changes.collect(), transition: Transition::Auto, context: Bytes::new() }
 }
 
-fn membership(random: &mut Random) -> Membership {
+fn membership(random: &mut SplitMix64) -> Membership {
     let mut list = |percent| (1..=5).filter(|_| random.chance(percent)).map(numbered).collect::<Vec<_>>();
     let (voters, mut learners, outgoing, next) = (list(60), list(30), list(20), list(10));
     if !outgoing.is_empty() || !voters.is_empty() {
@@ -76,12 +77,12 @@ fn membership(random: &mut Random) -> Membership {
     Membership { voters, learners, voters_outgoing: outgoing, learners_next: next, auto_leave }
 }
 
-fn body(random: &mut Random, known: &Known, term: u64) -> PeerBody {
-    let index = |random: &mut Random| {
+fn body(random: &mut SplitMix64, known: &Known, term: u64) -> PeerBody {
+    let index = |random: &mut SplitMix64| {
         let around = if random.chance(50) { known.last } else { known.commit };
         Index(if random.chance(80) { sane(random, around) } else { near(random, around) })
     };
-    let other_term = |random: &mut Random| Term(if random.chance(80) { term } else { near(random, known.term) });
+    let other_term = |random: &mut SplitMix64| Term(if random.chance(80) { term } else { near(random, known.term) });
     let context = ReadContext([u8::try_from(random.below(4)).expect("small"); 24]);
     let maybe = random.chance(50).then_some(context);
     match random.below(12) {
@@ -121,7 +122,7 @@ fn body(random: &mut Random, known: &Known, term: u64) -> PeerBody {
     }
 }
 
-fn lie(random: &mut Random, known: &Known) -> PeerMessage {
+fn lie(random: &mut SplitMix64, known: &Known) -> PeerMessage {
     let term = match random.below(20) {
         0 => near(random, known.term),
         1..3 => known.term.saturating_add(1),
@@ -166,7 +167,7 @@ fn torment(seed: u64, voters: u64, tally: &mut Tally) {
             4 if random.chance(10) => server.make_snapshot(&mut disk),
             4 if random.chance(5) => {
                 server.crash(&mut disk, &mut random);
-                server = Server::start(0, &disk, random.next());
+                server = Server::start(0, &disk, random.next_u64());
             }
             _ => {
                 let node = &server.node;
@@ -186,7 +187,7 @@ fn torment(seed: u64, voters: u64, tally: &mut Tally) {
     }
 }
 
-fn drive(server: &mut Server, disk: &mut Disk, random: &mut Random, now: u64, tally: &mut Tally) {
+fn drive(server: &mut Server, disk: &mut Disk, random: &mut SplitMix64, now: u64, tally: &mut Tally) {
     server.persist_due(now, disk);
     while server.node.ready(&mut server.out) {
         tally.led += u64::from(server.out.role_change.is_some_and(|change| change.role == Role::Leader));

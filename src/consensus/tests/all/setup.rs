@@ -1,34 +1,6 @@
-//! Generators of random numbers and configurations of nodes that the tests share.
+//! Configurations of nodes that the tests share.
 
 use corral_consensus::{Config, ServerId};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
-
-/// A stream of random numbers that follows from a seed.
-pub(crate) struct Random(SplitMix64);
-
-impl Random {
-    /// `salt` keeps the streams of different tests with one seed apart.
-    pub(crate) fn salted(seed: u64, salt: u64) -> Random {
-        Random(SplitMix64::seed_from_u64(seed ^ salt))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.below(bound as u64)).expect("below a usize")
-    }
-
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// The configuration of a node that takes its membership from its disk.
 pub(crate) fn config(id: ServerId, max_inflight_entries: u32, seed: u64) -> Config {

@@ -16,9 +16,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
+use corral_types::SplitMix64;
 use corral_wire::error::ErrorCode;
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 0, generation: 1 }, incarnation: 1 };
 
@@ -289,8 +288,8 @@ fn quotas_are_found_again() {
 #[test]
 fn counting_along_is_counting() {
     let mut world = with_quota("");
-    let mut random = SplitMix64::seed_from_u64(12345);
-    let mut draw = |below: u64| random.next_u64() % below;
+    let mut random = SplitMix64::new(12345);
+    let mut draw = |below: u64| random.below(below);
     for _ in 0..300 {
         let mut ops = Vec::new();
         for _ in 0..=draw(3) {

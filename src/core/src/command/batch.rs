@@ -19,6 +19,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::{fmt, mem};
+use corral_types::Reader;
 use corral_wire::error::ErrorCode;
 
 /// Bytes in front of the fields.
@@ -178,15 +179,15 @@ impl Batch {
         if head.get(8..) != Some(&FORMAT.to_le_bytes()[..]) {
             return Err(BatchError::Format);
         }
-        let mut take = Take { rest: fields, weight_left: weight_max, admitted: false };
-        let time = take.array().map(i64::from_le_bytes).map(WallMillis).ok_or(BatchError::Bytes)?;
+        let mut take = Take { left: Reader::new(fields), weight_left: weight_max, admitted: false };
+        let time = take.left.array().map(i64::from_le_bytes).map(WallMillis).ok_or(BatchError::Bytes)?;
         let features = take.number().ok_or(BatchError::Bytes)?;
         if features & !features::KNOWN != 0 {
             return Err(BatchError::Format);
         }
         take.admitted = features & features::ADMITTED != 0;
         let batch = take_batch(&mut take, Self::zxid_of(head), time, features).ok_or(BatchError::Bytes)?;
-        if take.rest.is_empty() { Ok(batch) } else { Err(BatchError::Bytes) }
+        if take.left.is_empty() { Ok(batch) } else { Err(BatchError::Bytes) }
     }
 }
 
@@ -310,10 +311,10 @@ fn take_command(take: &mut Take<'_>, server: &mut Option<(u8, u64)>) -> Option<C
 }
 
 fn take_origin(take: &mut Take<'_>, server: &mut Option<(u8, u64)>) -> Option<Option<Origin>> {
-    let (id, incarnation) = match take.byte()? {
+    let (id, incarnation) = match take.left.u8()? {
         0 => return Some(None),
         HAS_ORIGIN => {
-            let this = (take.byte()?, u64::from_le_bytes(take.array()?));
+            let this = (take.left.u8()?, take.left.u64()?);
             if server.replace(this) == Some(this) {
                 return None;
             }
@@ -327,13 +328,15 @@ fn take_origin(take: &mut Take<'_>, server: &mut Option<(u8, u64)>) -> Option<Op
 }
 
 fn take_kind(take: &mut Take<'_>) -> Option<CommandKind> {
-    Some(match take.byte()? {
+    Some(match take.left.u8()? {
         0 => CommandKind::Op(WriteOp::take(take)?),
         1 => CommandKind::Multi(take.list(OP_BYTES_MIN, OP_WEIGHT, WriteOp::take)?),
-        2 => CommandKind::CreateSession { timeout_ms: take.signed()?, password: take.array()? },
-        3 => {
-            CommandKind::AttachSession { session: take.session()?, timeout_ms: take.signed()?, password: take.array()? }
-        }
+        2 => CommandKind::CreateSession { timeout_ms: take.signed()?, password: take.left.array()? },
+        3 => CommandKind::AttachSession {
+            session: take.session()?,
+            timeout_ms: take.signed()?,
+            password: take.left.array()?,
+        },
         4 => CommandKind::CloseSession,
         5 => CommandKind::Reconfig(Box::default()),
         6 => CommandKind::SystemNodes(

@@ -13,6 +13,7 @@ use crate::tree::acl::Identity;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use corral_types::Reader;
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
@@ -200,8 +201,9 @@ impl PeerMessage {
     /// # Errors
     /// Any fault of the bytes by themselves.
     pub fn decode(bytes: &[u8]) -> Result<Self, PeerFault> {
-        let (tag, mut rest) = bytes.split_first_chunk::<TAG_BYTES>().ok_or(PeerFault::Malformed("too short"))?;
-        let [version, kind, padding @ ..] = *tag;
+        let mut rest = Reader::new(bytes);
+        let tag = rest.array::<TAG_BYTES>().ok_or(PeerFault::Malformed("too short"))?;
+        let [version, kind, padding @ ..] = tag;
         if version != VERSION {
             return Err(PeerFault::Version(version));
         }
@@ -212,8 +214,7 @@ impl PeerMessage {
         let message = match kind {
             FORWARD => {
                 let sequence = take(&mut rest)?;
-                let proposals = proposals(rest)?;
-                rest = &[];
+                let proposals = proposals(rest.rest())?;
                 Self::Forward(Forward { term, sequence, proposals })
             }
             SESSION_REPORT => {
@@ -264,13 +265,11 @@ fn put(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-fn take(rest: &mut &[u8]) -> Result<u64, PeerFault> {
-    let (value, behind) = rest.split_first_chunk::<8>().ok_or(PeerFault::Malformed("too short"))?;
-    *rest = behind;
-    Ok(u64::from_le_bytes(*value))
+fn take(rest: &mut Reader<'_>) -> Result<u64, PeerFault> {
+    rest.u64().ok_or(PeerFault::Malformed("too short"))
 }
 
-fn uninitialised(rest: &mut &[u8]) -> Result<Uninitialised, PeerFault> {
+fn uninitialised(rest: &mut Reader<'_>) -> Result<Uninitialised, PeerFault> {
     let (founders, heard) = (take(rest)?, take(rest)?);
     let bootstrapped = match take(rest)? {
         0 => false,
@@ -315,7 +314,7 @@ fn used_alone(lists: &[Arc<Vec<Identity>>], commands: &mut [Command]) -> Vec<Arc
     used.lists
 }
 
-fn sessions(rest: &mut &[u8]) -> Result<Vec<SessionId>, PeerFault> {
+fn sessions(rest: &mut Reader<'_>) -> Result<Vec<SessionId>, PeerFault> {
     let count = usize::try_from(take(rest)?).map_err(|_| PeerFault::Malformed("too many sessions"))?;
     if count > REPORT_SESSIONS_MAX {
         return Err(PeerFault::Malformed("too many sessions"));

@@ -210,7 +210,7 @@ impl Operation for Create {
     }
 
     fn take(path: Text, take: &mut Take<'_>) -> Option<Self> {
-        let op = match take.byte()? {
+        let op = match take.left.u8()? {
             0 => CreateOp::Create,
             1 => CreateOp::Create2,
             2 => CreateOp::Container,

@@ -167,7 +167,7 @@ pub(super) mod tests {
         let mut conn = line("127.0.0.1:49260", 0, 0);
         check(&conn, " /127.0.0.1:49260[1](queued=0,recved=3,sent=3)\n\n");
         conn.session = SessionId(0x0100_0034_2ec1_0023);
-        let answered = Answered { op: Some(OpCode::SetData), xid: 2, at: Micros::of(Millis(9)), update: true };
+        let answered = Answered { op: Some(OpCode::SetData), xid: 2, at: Millis(9).micros(), update: true };
         conn.counters.replied(answered, Zxid(0xbe), Millis(10), 1);
         let rest =
             "lop=SETD,est=1795249859163,to=10000,lcxid=0x2,lzxid=0xbe,lresp=10,llat=1,minlat=1,avglat=1,maxlat=1";

@@ -2,7 +2,8 @@
 //!
 //! Plain values of one core; they know nothing of their readers.
 
-use crate::ids::{Micros, Millis, Zxid};
+use crate::ids::{Millis, Zxid};
+use corral_types::Micros;
 use corral_wire::OpCode;
 
 /// Latencies in milliseconds.
@@ -288,7 +289,7 @@ mod tests {
     fn a_connection_remembers_its_last_real_request() {
         let mut counters = ConnCounters::default();
         let mut reply = |xid, op, at, now| {
-            let what = Answered { op: Some(op), xid, at: Micros::of(Millis(at)), update: false };
+            let what = Answered { op: Some(op), xid, at: Millis(at).micros(), update: false };
             counters.replied(what, Zxid(now), Millis(now), now - at);
             counters
         };

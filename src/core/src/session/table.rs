@@ -150,8 +150,7 @@ fn place(chunk: &Chunk, id: SessionId) -> Result<usize, usize> {
 mod tests {
     use super::*;
     use crate::shared::Text;
-    use rand_xoshiro::SplitMix64;
-    use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+    use corral_types::SplitMix64;
 
     fn session(number: i32) -> Session {
         Session { timeout_ms: number, password: [0; 16], owner: None, ephemerals: Ephemerals::default() }
@@ -167,8 +166,8 @@ mod tests {
     fn agrees_with_a_plain_map_and_clones_are_independent() {
         let (mut table, mut model) = (SessionTable::new(), BTreeMap::new());
         let mut frozen = Vec::new();
-        let mut random = SplitMix64::seed_from_u64(3);
-        let mut draw = |below: u64| i64::try_from(random.next_u64() % below).expect("small");
+        let mut random = SplitMix64::new(3);
+        let mut draw = |below: u64| i64::try_from(random.below(below)).expect("small");
         for round in 0..20_000 {
             let id = SessionId(draw(1500) - 700);
             match draw(8) {

@@ -3,7 +3,7 @@
 use super::slow::SlowRequests;
 use crate::apply::StateMachine;
 use crate::command::Proposals;
-use crate::ids::{ConnId, Micros, Millis, SessionId};
+use crate::ids::{ConnId, Millis, SessionId};
 use crate::session::Ephemerals;
 use crate::shard::audit::Record;
 use crate::shard::conn::Close;
@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use corral_types::Micros;
 use corral_wire::OpCode;
 use corral_wire::fourletter::FourLetter;
 

@@ -5,7 +5,7 @@
 use super::Shard;
 use super::memory::Wanting;
 use crate::apply::outcome::AppliedTxn;
-use crate::ids::{ConnId, Micros, Millis, Zxid};
+use crate::ids::{ConnId, Millis, Zxid};
 use crate::limits::{
     DROP_COST, DROPPED_PIECE, LISTS_MAX, NAME_COST, REPLY_FRAME_BYTES_MAX, REQUEST_COST, REWATCH_BYTES_AT_ONCE,
     WATCH_COST,
@@ -20,6 +20,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::mem;
+use corral_types::Micros;
 use corral_wire::op::Kind as OpKind;
 use corral_wire::{ErrorCode, OpCode, Reader};
 

@@ -113,11 +113,11 @@ fn is_over(address: &AddressMeter, limits: &ShardLimits, now: Millis) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Micros;
     use crate::rate::Rate;
     use crate::shard::NewClient;
     use crate::shard::tests::shard;
     use alloc::vec::Vec;
+    use corral_types::Micros;
     use corral_wire::OpCode;
 
     const PING: [u8; 12] = [0, 0, 0, 8, 255, 255, 255, 254, 0, 0, 0, 11];

@@ -5,7 +5,7 @@ use super::memory::Wanting;
 use super::{Answer, Served, Shard};
 use crate::command::request;
 use crate::command::{Command, CommandKind, identities_weight};
-use crate::ids::{ConnId, Micros, Millis, Origin, Zxid};
+use crate::ids::{ConnId, Millis, Origin, Zxid};
 use crate::limits::{ANSWERED_MAX, AUTH_BYTE_COST, IDENTITIES_BYTES_MAX, MULTI_OP_COST, REQUEST_COST};
 use crate::ops::decode::Refused;
 use crate::report::Answered;
@@ -19,6 +19,7 @@ use crate::tree::acl::{self, AnySaslUser, Identity};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use corral_types::Micros;
 use corral_wire::consts::{XID_PING, ZXID_UNNUMBERED};
 use corral_wire::limits::REQUEST_HEADER_BYTES;
 use corral_wire::op::Kind as OpKind;
@@ -383,7 +384,7 @@ impl Shard {
     /// waited long enough.
     fn is_throttled(&self, now: Millis, conn: &Conn, op: OpCode, at: Micros) -> bool {
         let limits = &self.config.limits;
-        let late = limits.throttled_op_wait_ms > 0 && now.since(at.millis()) > limits.throttled_op_wait_ms;
+        let late = limits.throttled_op_wait_ms > 0 && now.since(Millis::of(at)) > limits.throttled_op_wait_ms;
         let too_much = conn.unsent() > limits.reply_buffer_bytes_hard_max;
         op != OpCode::Ping && (late || too_much || self.delay.is_too_much(conn.id))
     }
@@ -394,7 +395,7 @@ impl Shard {
         if bytes > 0 {
             self.statistics.replies.note(bytes - size_of::<i32>());
         }
-        let ms = now.since(what.at.millis());
+        let ms = now.since(Millis::of(what.at));
         if let Some(op) = what.op.filter(|_| self.effects.answered.len() < ANSWERED_MAX) {
             self.effects.answered.push(Answer { op, at: what.at });
         }

@@ -88,7 +88,7 @@ mod tests {
         let mut conn = shard.conns.take(id).expect("it is there");
         conn.session.attach(SessionId(9), 1000);
         let mut answer = |xid, at| {
-            let what = Answered { op: Some(OpCode::SetData), xid, at: Micros::of(Millis(at)), update: true };
+            let what = Answered { op: Some(OpCode::SetData), xid, at: Millis(at).micros(), update: true };
             shard.count_reply(&mut conn, Millis(10), what, 20);
         };
         (0..20).for_each(|xid| answer(xid, 5));

@@ -6,11 +6,10 @@ use corral_core::apply::outcome::AppliedBatch;
 use corral_core::ids::ConnId;
 use corral_core::limits::{REQUEST_COST, ShardLimits, TURN_COST_MAX};
 use corral_core::shard::conn::Close;
+use corral_types::SplitMix64;
 use corral_wire::consts::XID_NOTIFICATION;
 use corral_wire::records::ReplyHeader;
 use corral_wire::{OpCode, Reader, Writer};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use std::collections::BTreeMap;
 
 fn multi(xid: i32, ops: &[(OpCode, &str, &[u8])]) -> Vec<u8> {
@@ -313,8 +312,8 @@ impl Client {
 fn no_event_is_lost_or_doubled_whatever_comes_between_the_turns() {
     // With these seeds each client sets a watch. With 166 one does not.
     for seed in 167..=366_u64 {
-        let mut random = SplitMix64::seed_from_u64(seed);
-        let mut draw = move |below: u64| random.next_u64() % below;
+        let mut random = SplitMix64::new(seed);
+        let mut draw = move |below: u64| random.below(below);
         let cost = [1, 300, 700, 3000][usize::try_from(draw(4)).expect("small")];
         let mut server = Server::new(ShardLimits { turn_cost_max: cost, ..ShardLimits::default() });
         let writer = server.client();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use corral_core::apply::StateMachine;
 use corral_core::forwarding::peer::PeerMessage;
 use corral_core::forwarding::{EnsembleConfig, Leadership, Sender};
-use corral_core::ids::{ConnId, Micros, Millis, Zxid};
+use corral_core::ids::{ConnId, Millis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::sequencer::SequencerConfig;
 use corral_core::sequencer::reaper::ReapPolicy;
@@ -18,12 +18,12 @@ use corral_core::session::SessionTable;
 use corral_core::shard::conn::Close;
 use corral_core::shard::{ClientEvent, Effects, NewClient, Shard, ShardConfig, ShardEvent, ShardMessage};
 use corral_core::tree::view::View;
+use corral_types::Micros;
+use corral_types::SplitMix64;
 use corral_types::{Machine as _, Term};
 use corral_wire::Reader;
 use corral_wire::frame::next_frame;
 use corral_wire::records::{ConnectRequest, ReplyHeader};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::member::Member;
 use crate::one_shard::{self, framed};
@@ -32,22 +32,6 @@ const SERVERS: usize = 3;
 const CLIENTS: usize = 4;
 const SEEDS: u64 = 60;
 const STEPS: u64 = 3000;
-
-struct Random(SplitMix64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0.next_u64() % bound
-    }
-
-    fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.below(bound as u64)).expect("small")
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// A client's place at a server: connects, writes numbered znodes one behind the other, counts what it is told.
 #[derive(Default)]
@@ -95,7 +79,7 @@ struct Link {
 }
 
 struct World {
-    random: Random,
+    random: SplitMix64,
     now: u64,
     servers: Vec<Server>,
     links: BTreeMap<(usize, usize), Link>,
@@ -168,7 +152,7 @@ fn create(name: &str, xid: u32) -> Vec<u8> {
 impl World {
     fn new(seed: u64) -> World {
         let mut world = World {
-            random: Random(SplitMix64::seed_from_u64(seed ^ 0xabcd_ef01)),
+            random: SplitMix64::new(seed ^ 0xabcd_ef01),
             now: 0,
             servers: (0..SERVERS).map(server).collect(),
             links: BTreeMap::new(),

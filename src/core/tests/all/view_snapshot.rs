@@ -11,8 +11,7 @@ use corral_core::tree::snapshot::{
 };
 use corral_core::tree::view::View;
 use corral_core::tree::znode::{NodeStat, Znode};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use corral_types::SplitMix64;
 use rkyv::util::AlignedVec;
 use std::sync::Arc;
 
@@ -270,7 +269,7 @@ fn damaged_bytes_do_no_harm() {
         true
     });
     let (bytes, layout) = encode(&mut view, 1);
-    let mut random = SplitMix64::seed_from_u64(1);
+    let mut random = SplitMix64::new(1);
     let (mut refused, mut opened) = (0, 0);
     for round in 0..6000 {
         let mut damaged = bytes.clone();
@@ -354,7 +353,7 @@ fn every_broken_path_is_refused() {
 
 #[test]
 fn nonsense_is_refused() {
-    let mut random = SplitMix64::seed_from_u64(5);
+    let mut random = SplitMix64::new(5);
     for length in [0, 1, 15, 16, 64, 4096] {
         let mut bytes = AlignedVec::new();
         for _ in 0..length {

@@ -17,7 +17,7 @@ use corral_core::shard::ShardMessage;
 
 use super::context::Context;
 use crate::effect::{Effect, Outbox, ToLog};
-use crate::extra::{self, Extra};
+use crate::extra::Extra;
 
 /// A snapshot that could not be written is retried after this time, and after twice the time for each further failure.
 const RETRY_AFTER: Micros = Micros(10_000_000);
@@ -102,7 +102,7 @@ impl Snapshots {
         let replica = &*context.replica;
         let is_replaced = self.installing.is_some() || replica.is_state_corrupt() || replica.raft().is_restoring();
         let has_none = is_replaced || context.sequencer.index() == 0;
-        (!has_none).then(|| extra::encode(&Extra::of(replica.raft(), context.sequencer.machine()), generation))
+        (!has_none).then(|| Extra::of(replica.raft(), context.sequencer.machine(), generation).encode())
     }
 
     // ----- the end of a write -----

@@ -1,6 +1,7 @@
 //! Drives the log thread and the snapshot writer: both take their time, and a crash may fall between any two of their
 //! steps.
 
+use corral_core::command::Batch;
 use corral_core::sequencer::FrozenState;
 use corral_core::tree::snapshot::{SnapshotFault, SnapshotMerger, section_bits_for};
 use corral_engine::{CorruptState, Event, Finding, ToLog, WrittenSnapshot};
@@ -54,10 +55,11 @@ impl World {
                 ToLog::Append(append) => {
                     let first = append.entries.first();
                     replaces |= first.is_some_and(|first| side.log.term(first.index.0).is_some());
-                    corral_journal::write(&mut side.log, append).map(|()| durable = Some(append.number))
+                    let records = append.records(Batch::zxid_of);
+                    side.log.append(&records).map(|()| durable = Some(append.number))
                 }
                 ToLog::Read { from, upto } => {
-                    read = Some(corral_journal::read_page(&side.log, (*from, *upto)));
+                    read = Some(side.log.read_page((*from, *upto)));
                     Ok(())
                 }
                 ToLog::Trim(index) => side.log.trim_before(*index).map(drop),

@@ -14,7 +14,7 @@ use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
 use corral_engine::{LoadedSnapshot, Offered, OnDamage, Purpose, on_damage};
 use corral_peer::Generation;
 use corral_storage::log::{Log, LogConfig, Recovered as Found};
-use corral_storage::{Disk as _, SimDisk, SnapshotFile, SnapshotHead, list_snapshots};
+use corral_storage::{Disk as _, RecoveredLog, SimDisk, SnapshotFile, SnapshotHead, list_snapshots};
 use rkyv::util::AlignedVec;
 
 use super::consensus::TICK;
@@ -70,7 +70,7 @@ impl World {
             (state.1, state.2) = (BOOTSTRAP_INDEX.0, BOOTSTRAP_TERM.0);
         }
         if let Some(hard_state) = found.hard_state.as_mut().filter(|_| self.options.bug == Some(Bug::VoteTwice)) {
-            hard_state.vote = 0;
+            hard_state.vote = None;
         }
         let (snapshot_index, payload_bytes_max) = (state.1, log.payload_bytes_max());
         let mut sequencer = self.sequencer_config(incarnation, payload_bytes_max);
@@ -98,7 +98,7 @@ impl World {
             is_state_corrupt: false,
         };
         let machine = |sequencer| ObservedMachine::new(sequencer, self.options.bug, server);
-        let mut opened = corral_journal::Opened { log: &mut log, found: &mut found };
+        let mut opened = RecoveredLog { log: &mut log, found: &mut found };
         let recovered = recovery::recover(plan, &mut opened, machine, &|| self.engine_time());
         let recovered = recovered.map_err(|fault| match fault {
             RecoveryFault::Log(error) => error.to_string(),

@@ -7,6 +7,7 @@
 //! read before its record was stored, and a later page after. [`confirm_damage`] reads such a place once more:
 //! everything below a watermark that was read is stored by then.
 
+use corral_types::Reader;
 use std::collections::VecDeque;
 use std::io;
 
@@ -16,7 +17,7 @@ use super::record::{HEADER_BYTES, RecordHead, RecordKind, Stamp};
 use super::segment::{DATA_START, SegmentHead, number_in, read_slots, segment_name};
 use super::window::{Pace, Window};
 use crate::disk::{Disk, PieceReader, is_lost};
-use crate::field::{Take, narrow, wide};
+use crate::field::{narrow, wide};
 use crate::limits::PIECE_BYTES;
 
 /// The fixed pages of a segment and the header of its first record.
@@ -348,5 +349,5 @@ fn first_bad(
 fn salt_of_first_record(front: &[u8]) -> u32 {
     const SALT_AT: u64 = 12;
     let at = DATA_START.saturating_add(narrow(SALT_AT));
-    front.get(at..).and_then(|rest| Take(rest).u32()).unwrap_or(0)
+    front.get(at..).and_then(|rest| Reader::new(rest).u32()).unwrap_or(0)
 }

@@ -13,8 +13,9 @@ use super::LogError;
 use super::record::Stamp;
 use super::segment::segment_name;
 use crate::disk::{Disk, Segment};
-use crate::field::{Put, Take};
+use crate::field::Put;
 use crate::limits::PAGE_BYTES;
+use corral_types::Reader;
 
 /// Name of the file.
 pub const DURABLE_NAME: &str = "DURABLE";
@@ -56,10 +57,10 @@ impl DurablePoint {
 
     /// The copy in a page. `Err` with the version if a newer program stored it.
     fn decode(page: &[u8]) -> Option<Result<DurablePoint, u32>> {
-        let mut take = Take(page);
+        let mut take = Reader::new(page);
         let checked = take.bytes(CHECKED_BYTES)?;
         let crc = take.u32()?;
-        let mut fields = Take(checked);
+        let mut fields = Reader::new(checked);
         let magic = fields.bytes(MAGIC.len())?;
         let (version, salt) = (fields.u32()?, fields.u32()?);
         let (generation, watermark, oldest) = (fields.u64()?, fields.u64()?, fields.u64()?);

@@ -9,7 +9,8 @@
 //! Layout, little endian, from byte 40 of that place: generation u64, watermark u64, salt u32, CRC32C u32.
 
 use super::record::{GENERATION_AT, HEADER_BYTES, RECORD_ALIGN_BYTES, RecordHead, Stamp};
-use crate::field::{Put, Take, wide};
+use crate::field::{Put, wide};
+use corral_types::Reader;
 
 /// Room a mark takes: that of a header, which is free behind every record but a seal.
 pub(crate) const MARK_BYTES: usize = HEADER_BYTES;
@@ -44,10 +45,10 @@ pub(crate) fn write_mark(segment: &mut [u8], offset: usize, stamp: Stamp, waterm
 
 /// The watermark of the mark that `rest` begins with, which lies at `offset` of its segment, if one checks there.
 pub(crate) fn read_mark(rest: &[u8], offset: usize, stamp: Stamp) -> Option<u64> {
-    let mut take = Take(rest.get(CONTENT_AT..)?);
+    let mut take = Reader::new(rest.get(CONTENT_AT..)?);
     let checked = take.bytes(CHECKED_BYTES)?;
     let crc = take.u32()?;
-    let mut fields = Take(checked);
+    let mut fields = Reader::new(checked);
     let (generation, watermark, salt) = (fields.u64()?, fields.u64()?, fields.u32()?);
     (Stamp { generation, salt } == stamp && crc == mark_crc(offset, checked)).then_some(watermark)
 }

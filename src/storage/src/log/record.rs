@@ -8,7 +8,8 @@
 //! Layout, little endian: payload length u32, payload CRC32C u32, kind u32, salt u32, generation u64. Then: term u64,
 //! index u64, first zxid u64, watermark u64, zero u32, header CRC32C u32.
 
-use crate::field::{Put, Take, align_up, wide};
+use crate::field::{Put, align_up, wide};
+use corral_types::Reader;
 
 /// Bytes of a record header; also the room that is kept free at the end of a segment for the seal.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -99,7 +100,7 @@ impl RecordHead {
     /// The header that `rest` begins with, which lies at `offset` of its segment.
     pub(crate) fn decode_front(rest: &[u8], offset: usize, stamp: Stamp) -> Option<RecordHead> {
         let bytes: &[u8; HEADER_BYTES] = rest.first_chunk()?;
-        let mut take = Take(bytes);
+        let mut take = Reader::new(bytes);
         let payload_bytes = take.u32()?;
         let payload_crc = take.u32()?;
         let kind = take.u32()?;
@@ -117,7 +118,7 @@ impl RecordHead {
     /// Whether the bytes at `offset` bear this stamp, as a record with a damaged header may.
     pub(crate) fn is_stamped(segment: &[u8], offset: usize, stamp: Stamp) -> bool {
         let read = || {
-            let mut take = Take(segment.get(offset..)?.get(SALT_AT..)?);
+            let mut take = Reader::new(segment.get(offset..)?.get(SALT_AT..)?);
             Some(Stamp { salt: take.u32()?, generation: take.u64()? })
         };
         read() == Some(stamp)

@@ -1,6 +1,6 @@
 //! Findings of an open of the log: plain values for the caller and its log lines.
 
-use super::entry::HardState;
+use corral_types::HardState;
 
 /// How far recovery has read; given to the caller after each segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,9 +17,10 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::iter;
 
+use corral_types::HardState;
+
 use super::config::LogConfig;
 use super::durable_file::DurableFile;
-use super::entry::HardState;
 use super::error::LogError;
 use super::index::EntryIndex;
 use super::recovered::{CutInfo, Progress, Recovered};

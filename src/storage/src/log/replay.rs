@@ -7,8 +7,10 @@
 
 use std::collections::VecDeque;
 
+use corral_types::HardState;
+
 use super::durable_file::{DURABLE_NAME, DurablePoint};
-use super::entry::HardState;
+use super::entry::decode_hard_state;
 use super::error::LogError;
 use super::index::{EntryIndex, EntryPlace};
 use super::mark::{Trace, find_trace};
@@ -153,7 +155,7 @@ impl Replay {
                 let offset = u32::try_from(self.tail).ok()?;
                 self.index.put(head.index, EntryPlace { term: head.term, segment, offset });
             }
-            RecordKind::HardState => self.hard_state = Some(HardState::decode(payload)?),
+            RecordKind::HardState => self.hard_state = Some(decode_hard_state(payload)?),
             RecordKind::Start => {
                 let start = Start::decode(payload)?;
                 if nth == 0 || start.reset {
@@ -247,7 +249,7 @@ impl Replay {
                 let Trace::Record(head) = trace else { continue };
                 let Some(payload) = head.payload(bytes, at) else { continue };
                 if head.kind == RecordKind::HardState {
-                    self.hard_state = HardState::decode(payload).or(self.hard_state);
+                    self.hard_state = decode_hard_state(payload).or(self.hard_state);
                     continue;
                 }
                 if head.index > next_max {

@@ -4,9 +4,11 @@
 //! slots in sectors of their own, written in turn when the log goes idle. A watermark in the same page as its records
 //! would be lost with them. Records begin at page 2.
 
-use super::entry::{HARD_STATE_BYTES, HardState};
+use corral_types::{HardState, Reader};
+
+use super::entry::{HARD_STATE_BYTES, decode_hard_state, encode_hard_state};
 use super::record::{HEADER_BYTES, Stamp};
-use crate::field::{Put, Take, narrow, wide};
+use crate::field::{Put, narrow, wide};
 use crate::limits::{PAGE_BYTES, SECTOR_BYTES, SEGMENT_BYTES_MAX};
 
 /// Where records begin.
@@ -83,7 +85,7 @@ impl SegmentHead {
             return Err(HeadFault::TooShort);
         }
         let fields = || {
-            let mut take = Take(front);
+            let mut take = Reader::new(front);
             let magic = take.bytes(MAGIC.len())?;
             let version = take.u32()?;
             let salt = take.u32()?;
@@ -160,10 +162,10 @@ pub(crate) fn read_slots(segment: &[u8], stamp: Stamp) -> [Option<Slot>; 2] {
 
 fn read_slot(segment: &[u8], stamp: Stamp, slot: usize) -> Option<Slot> {
     let offset = slot_offset(slot);
-    let mut take = Take(segment.get(offset..)?);
+    let mut take = Reader::new(segment.get(offset..)?);
     let checked = take.bytes(SLOT_CHECKED_BYTES)?;
     let crc = take.u32()?;
-    let mut fields = Take(checked);
+    let mut fields = Reader::new(checked);
     let found = Stamp { salt: fields.u32()?, generation: fields.u64()? };
     let content = Slot { watermark: fields.u64()?, oldest: fields.u64()? };
     (found == stamp && crc == slot_crc(offset, checked)).then_some(content)
@@ -192,15 +194,15 @@ impl Start {
         flags |= if self.hard_state.is_some() { FLAG_HARD_STATE } else { 0 };
         flags |= if self.reset { FLAG_RESET } else { 0 };
         put.u64(flags);
-        put.bytes(&hard_state.encode());
+        put.bytes(&encode_hard_state(hard_state));
         put.u64(self.oldest);
         bytes
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Option<Start> {
-        let mut take = Take(payload);
+        let mut take = Reader::new(payload);
         let flags = take.u64()?;
-        let hard_state = HardState::decode(take.bytes(HARD_STATE_BYTES)?)?;
+        let hard_state = decode_hard_state(take.bytes(HARD_STATE_BYTES)?)?;
         Some(Start {
             hard_state: (flags & FLAG_HARD_STATE != 0).then_some(hard_state),
             reset: flags & FLAG_RESET != 0,

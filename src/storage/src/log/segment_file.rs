@@ -2,7 +2,9 @@
 //!
 //! The log thread owns it. It does not know which place in the file is free, nor which segments come before and after.
 
-use super::entry::{Entry, EntryKind};
+use corral_types::{EntryKind, Index, StoredEntry, Term};
+
+use super::entry::entry_kind;
 use super::error::LogError;
 use super::index::EntryPlace;
 use super::mark;
@@ -53,11 +55,17 @@ impl<S: Segment> SegmentFile<S> {
     }
 
     /// Stores a record at `offset`, where it must fit. Returns the bytes that it takes.
-    pub(crate) fn write_record(&mut self, offset: usize, kind: RecordKind, entry: &Entry<'_>, watermark: u64) -> usize {
+    pub(crate) fn write_record(
+        &mut self,
+        offset: usize,
+        kind: RecordKind,
+        entry: &StoredEntry<'_>,
+        watermark: u64,
+    ) -> usize {
         let head = RecordHead {
             kind,
-            term: entry.term,
-            index: entry.index,
+            term: entry.term.0,
+            index: entry.index.0,
             first_zxid: entry.first_zxid,
             watermark,
             payload_bytes: u32::try_from(entry.payload.len()).expect("payloads were checked against their limit"),
@@ -78,7 +86,8 @@ impl<S: Segment> SegmentFile<S> {
     pub(crate) fn write_start(&mut self, start: Start, next_index: u64, watermark: u64) -> usize {
         let term = start.hard_state.unwrap_or_default().term;
         let payload = start.encode();
-        let entry = Entry { term, index: next_index, kind: EntryKind::Normal, first_zxid: 0, payload: &payload };
+        let (index, kind) = (Index(next_index), EntryKind::Normal);
+        let entry = StoredEntry { term, index, kind, first_zxid: 0, payload: &payload };
         DATA_START.saturating_add(self.write_record(DATA_START, RecordKind::Start, &entry, watermark))
     }
 
@@ -98,13 +107,14 @@ impl<S: Segment> SegmentFile<S> {
     }
 
     /// The entry at a place, if its checksums match and it is the entry `index` of the place's term.
-    pub(crate) fn entry_at(&self, index: u64, place: EntryPlace) -> Option<Entry<'_>> {
+    pub(crate) fn entry_at(&self, index: u64, place: EntryPlace) -> Option<StoredEntry<'_>> {
         let offset = place.offset as usize;
         let head = RecordHead::decode(self.file.bytes(), offset, self.head.stamp)?;
         let payload = head.payload(self.file.bytes(), offset)?;
-        let kind = EntryKind::of(head.kind)?;
+        let kind = entry_kind(head.kind)?;
         let wanted = head.index == index && head.term == place.term;
-        wanted.then_some(Entry { term: head.term, index, kind, first_zxid: head.first_zxid, payload })
+        let (term, index) = (Term(head.term), Index(index));
+        wanted.then_some(StoredEntry { term, index, kind, first_zxid: head.first_zxid, payload })
     }
 
     /// Makes `from..to` durable. Errors: `SyncFailed`.

@@ -6,8 +6,9 @@
 
 use std::ops::Range;
 
+use corral_types::{EntryKind, HardState, Index, StoredEntry, Term};
+
 use super::durable_file::DurableFile;
-use super::entry::{Entry, EntryKind, HardState};
 use super::error::LogError;
 use super::mark::MARK_BYTES;
 use super::record::{RecordKind, record_bytes};
@@ -65,7 +66,7 @@ impl<D: Disk> Writer<D> {
 
     /// Stores one record, which must fit. Returns its offset and the number of its segment. Only the memory of the
     /// segment may be waited for.
-    pub(crate) fn store(&mut self, kind: RecordKind, entry: &Entry<'_>) -> Result<(u32, u32), LogError> {
+    pub(crate) fn store(&mut self, kind: RecordKind, entry: &StoredEntry<'_>) -> Result<(u32, u32), LogError> {
         let offset = self.tail;
         let durable = self.watermarks.durable();
         self.warm_up_to(offset.saturating_add(record_bytes(entry.payload.len())))?;
@@ -136,7 +137,8 @@ impl<D: Disk> Writer<D> {
             self.segments.make_ahead()?;
         }
         let (tail, durable) = (self.tail, self.watermarks.durable());
-        let seal = Entry { term: 0, index: next_index, kind: EntryKind::Normal, first_zxid: 0, payload: &[] };
+        let (term, index, kind) = (Term(0), Index(next_index), EntryKind::Normal);
+        let seal = StoredEntry { term, index, kind, first_zxid: 0, payload: &[] };
         let sealed = self.segments.active_mut().write_record(tail, RecordKind::Seal, &seal, durable);
         self.tail = tail.saturating_add(sealed);
         // No mark behind a seal: nothing is acknowledged before the next segment has one.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::error::SnapshotError;
 use super::names::place_in;
-use crate::field::{Put, Take, wide};
+use crate::field::{Put, wide};
 use crate::limits::{PAGE_BYTES, SNAPSHOT_ALIGN_BYTES, SNAPSHOT_BYTES_MAX, SNAPSHOT_SECTIONS_MAX};
+use corral_types::Reader;
 
 const MAGIC: [u8; 8] = *b"corralIM";
 const FORMAT_VERSION: u32 = 1;
@@ -69,7 +70,7 @@ pub(crate) fn decode_head(file: &str, bytes: &[u8]) -> Result<(SnapshotHead, Lay
     let damaged = |what| SnapshotError::Damaged { file: file.to_owned(), what };
     let page = bytes.get(..PAGE_BYTES).ok_or_else(|| damaged("the file is too short"))?;
     let fields = || {
-        let mut take = Take(page);
+        let mut take = Reader::new(page);
         let magic = take.bytes(MAGIC.len())?;
         let version = take.u32()?;
         let sections = take.u32()?;
@@ -102,7 +103,7 @@ pub(crate) fn encode_row(row: &Row) -> [u8; TABLE_ROW_BYTES] {
 }
 
 pub(crate) fn decode_row(bytes: &[u8]) -> Option<Row> {
-    let mut take = Take(bytes);
+    let mut take = Reader::new(bytes);
     Some(Row { offset: take.u64()?, bytes: take.u64()?, kind: take.u32()?, crc: take.u32()? })
 }
 

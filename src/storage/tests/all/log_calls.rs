@@ -2,10 +2,9 @@
 
 use std::io;
 
-use crate::common::{OwnedEntry, config, entries, open};
-use corral_storage::{
-    Disk, Dump, DumpItem, Durable, Entry, EntryKind, HardState, Log, LogConfig, LogError, Record, RecordKind, SimDisk,
-};
+use crate::common::{OwnedEntry, config, entries, hard_state, open};
+use corral_storage::{Disk, Dump, DumpItem, Durable, Log, LogConfig, LogError, RecordKind, SimDisk};
+use corral_types::{EntryKind, HardState, Index, Record, StoredEntry, Term};
 
 fn append(log: &mut Log<SimDisk>, made: &[OwnedEntry]) {
     let records: Vec<_> = made.iter().map(OwnedEntry::record).collect();
@@ -63,7 +62,7 @@ fn entries_come_back_with_their_hard_state() {
     let (mut log, _) = open(&disk).expect("opens");
     let made = run(3, 1..=100, 333);
     append(&mut log, &made);
-    let state = HardState { term: 3, vote: 2, commit: 99 };
+    let state = hard_state(3, 2, 99);
     log.append(&[Record::HardState(state)]).expect("appends");
     let before = log.durable().position;
     let durable = log.sync().expect("syncs");
@@ -116,8 +115,15 @@ fn a_batch_that_cannot_be_taken_leaves_the_log_as_it_was() {
     let (mut log, _) = open(&disk).expect("opens");
     append(&mut log, &run(1, 1..=5, 10));
     let huge = vec![0; log.payload_bytes_max() + 1];
-    let entry =
-        |index, payload| Record::Entry(Entry { term: 1, index, kind: EntryKind::Normal, first_zxid: 0, payload });
+    let entry = |index, payload| {
+        Record::Entry(StoredEntry {
+            term: Term(1),
+            index: Index(index),
+            kind: EntryKind::Normal,
+            first_zxid: 0,
+            payload,
+        })
+    };
     assert!(matches!(log.append(&[entry(6, b"x"), entry(8, b"gap")]), Err(LogError::OutOfOrder { next: 7, .. })));
     assert!(matches!(log.append(&[entry(0, b"x")]), Err(LogError::OutOfOrder { .. })));
     assert!(matches!(log.append(&[entry(6, b"x"), entry(7, &huge)]), Err(LogError::TooLarge { .. })));
@@ -138,7 +144,7 @@ fn trimmed_segments_are_recycled_and_their_records_never_return() {
     for round in 0..40_u64 {
         let from = log.last_index() + 1;
         append(&mut log, &run(1 + round, from..=from + 19, 190));
-        log.append(&[Record::HardState(HardState { term: 1 + round, vote: 1, commit: from })]).expect("appends");
+        log.append(&[Record::HardState(hard_state(1 + round, 1, from))]).expect("appends");
         log.sync().expect("syncs");
         recycled += log.trim_before(from).expect("trims");
         if round % 3 == 0 {
@@ -147,7 +153,7 @@ fn trimmed_segments_are_recycled_and_their_records_never_return() {
             drop(log);
             let (again, recovered) = open(&disk).expect("opens");
             assert_eq!(recovered.tail_cut, None, "old records are no torn tail");
-            assert_eq!(recovered.hard_state, Some(HardState { term: 1 + round, vote: 1, commit: from }));
+            assert_eq!(recovered.hard_state, Some(hard_state(1 + round, 1, from)));
             let found = entries(&again).expect("reads");
             assert!(expected.ends_with(&found) || found.ends_with(&expected));
             log = again;
@@ -247,7 +253,7 @@ fn a_reset_voids_what_was_there() {
     let disk = SimDisk::new();
     let (mut log, _) = open(&disk).expect("opens");
     append(&mut log, &run(1, 1..=80, 300));
-    let state = HardState { term: 4, vote: 1, commit: 70 };
+    let state = hard_state(4, 1, 70);
     log.append(&[Record::HardState(state)]).expect("appends");
     log.reset_to(5000).expect("resets");
     assert_eq!((log.first_index(), log.last_index(), log.term(80)), (5000, 4999, None));

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::common::{OwnedEntry, Rng, config, entries, open};
-use corral_storage::{Dump, DumpItem, HardState, LogError, Record, SimDisk};
+use crate::common::{OwnedEntry, config, entries, hard_state, open};
+use corral_storage::{Dump, DumpItem, LogError, SimDisk};
+use corral_types::{Record, SplitMix64};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -37,7 +38,7 @@ fn fixture(unacked_count: u64) -> Fixture {
 /// acknowledgement.
 fn fixture_of(unacked_count: u64, rested: bool) -> Fixture {
     let disk = SimDisk::new();
-    let mut rng = Rng::new(1);
+    let mut rng = SplitMix64::new(1);
     let (mut log, _) = open(&disk).expect("a new log opens");
     let (mut acked, mut unacked, mut stale) = (Vec::new(), Vec::new(), BTreeMap::new());
     for index in 1..=120 {
@@ -48,7 +49,7 @@ fn fixture_of(unacked_count: u64, rested: bool) -> Fixture {
             log.sync().expect("syncs");
         }
         if index == 20 {
-            log.append(&[Record::HardState(HardState { term: 1, vote: 2, commit: 19 })]).expect("appends");
+            log.append(&[Record::HardState(hard_state(1, 2, 19))]).expect("appends");
         }
         if index == 100 {
             log.watermark_when_idle().expect("writes a watermark");
@@ -101,7 +102,7 @@ impl Fixture {
         let expected = self.acked.iter().chain(&self.unacked);
         assert!(found.iter().zip(expected).all(|(found, made)| found == made), "{}: WRONG BYTES", case());
         assert!(found.len() <= self.acked.len() + self.unacked.len(), "{}: entries from nowhere", case());
-        assert_eq!(recovered.hard_state, Some(HardState { term: 1, vote: 2, commit: 19 }), "{}", case());
+        assert_eq!(recovered.hard_state, Some(hard_state(1, 2, 19)), "{}", case());
         if recovered.tail_cut.is_some() || found.len() < self.acked.len() + self.unacked.len() {
             counts.tail_cut += 1;
         } else {
@@ -301,7 +302,7 @@ fn end_of(disk: &SimDisk) -> (String, usize, usize) {
 fn every_bit_of_the_last_record_of_a_killed_process() {
     let (mut cases, mut rolls, mut at_the_brim) = (0_u64, 0_u64, 0_u64);
     for seed in 0..60 {
-        let (disk, mut rng) = (SimDisk::new(), Rng::new(seed));
+        let (disk, mut rng) = (SimDisk::new(), SplitMix64::new(seed));
         let (mut log, _) = open(&disk).expect("a new log opens");
         let mut next = 1;
         for _ in 0..rng.below(20) {
@@ -364,7 +365,7 @@ fn a_dump_of_a_damaged_log_shows_what_is_left() {
     let whole = records(&fixture.disk);
     assert!(whole > 120, "{whole} records");
     let name = fixture.files.keys().find(|name| name.starts_with("log-")).expect("there are segments");
-    let mut rng = Rng::new(7);
+    let mut rng = SplitMix64::new(7);
     for case in 0..500 {
         let mut content = fixture.files[name].clone();
         match case % 3 {

@@ -3,8 +3,9 @@
 //! After each crash the log must hold the result of some prefix of the calls, at least up to the last successful sync.
 //! It must take new entries. A failing seed is printed and repeats itself.
 
-use crate::common::{Done, Model, OwnedEntry, Rng, config, entries, open};
-use corral_storage::{HardState, Log, LogError, Record, SimDisk};
+use crate::common::{Done, Model, OwnedEntry, config, entries, hard_state, open};
+use corral_storage::{Log, LogError, SimDisk};
+use corral_types::{Record, SplitMix64};
 
 /// A log under test with the history of its calls.
 struct Run {
@@ -51,7 +52,7 @@ impl Run {
     }
 
     /// Random calls until one fails or `calls` were made.
-    fn work(&mut self, log: &mut Log<SimDisk>, rng: &mut Rng, calls: u64) -> Result<(), LogError> {
+    fn work(&mut self, log: &mut Log<SimDisk>, rng: &mut SplitMix64, calls: u64) -> Result<(), LogError> {
         for _ in 0..calls {
             match rng.below(20) {
                 0..=8 => {
@@ -62,7 +63,7 @@ impl Run {
                     self.append(log, batch)?;
                 }
                 9 => {
-                    let state = HardState { term: self.term, vote: rng.below(3), commit: rng.below(100) };
+                    let state = hard_state(self.term, rng.below(3), rng.below(100));
                     self.append(log, vec![Done::HardState(state)])?;
                 }
                 10 => {
@@ -143,7 +144,7 @@ impl Run {
 fn no_seed_loses_what_was_synced() {
     let (mut crashes, mut synced_entries) = (0, 0);
     for seed in 0..1500 {
-        let mut rng = Rng::new(seed);
+        let mut rng = SplitMix64::new(seed);
         let mut run = Run::new(SimDisk::new());
         for life in 0..4 {
             let what = || format!("seed {seed} life {life}");
@@ -156,13 +157,13 @@ fn no_seed_loses_what_was_synced() {
             let _ = run.work(&mut log, &mut rng, calls);
             synced_entries += run.synced;
             drop(log);
-            run.disk.crash(rng.next());
+            run.disk.crash(rng.next_u64());
             crashes += 1;
             // Power may go during recovery as well.
             if rng.below(3) == 0 {
                 run.disk.stop_at_step(rng.below(12));
                 let _ = open(&run.disk);
-                run.disk.crash(rng.next());
+                run.disk.crash(rng.next_u64());
                 crashes += 1;
             }
         }
@@ -180,7 +181,7 @@ fn every_step_of_a_workload_survives_a_power_cut() {
             let batch = (next..next + 4).map(|index| Done::Entry(OwnedEntry::made(1, index, 300))).collect();
             next += 4;
             run.append(&mut log, batch)?;
-            run.append(&mut log, vec![Done::HardState(HardState { term: 1, vote: 1, commit: next - 1 })])?;
+            run.append(&mut log, vec![Done::HardState(hard_state(1, 1, next - 1))])?;
             run.sync(&mut log)?;
             if round % 4 == 0 {
                 log.watermark_when_idle()?;
@@ -226,7 +227,7 @@ fn a_killed_process_loses_nothing_even_unsynced() {
     let mut run = Run::new(SimDisk::new());
     for life in 0..30 {
         let mut log = run.recover(&|| format!("life {life}"));
-        let mut rng = Rng::new(life);
+        let mut rng = SplitMix64::new(life);
         run.work(&mut log, &mut rng, 40).expect("no faults ordered");
         // Only the process dies: everything stored is still in the cache.
         run.synced = run.history.len();
@@ -236,7 +237,7 @@ fn a_killed_process_loses_nothing_even_unsynced() {
 #[test]
 fn after_a_failed_sync_nothing_is_acknowledged_and_nothing_acknowledged_is_lost() {
     for seed in 0..500 {
-        let mut rng = Rng::new(seed);
+        let mut rng = SplitMix64::new(seed);
         let mut run = Run::new(SimDisk::new());
         let mut log = run.recover(&|| "new".to_owned());
         run.disk.fail_sync(rng.below(12));

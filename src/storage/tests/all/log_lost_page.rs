@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Done, Model, OwnedEntry, Rng, entries, open};
-use corral_storage::{Disk, HardState, Log, LogError, MmapDisk, Record, Recovered, SimDisk, SyncRecipe};
+use crate::common::{Done, Model, OwnedEntry, entries, hard_state, open};
+use corral_storage::{Disk, Log, LogError, MmapDisk, Recovered, SimDisk, SyncRecipe};
+use corral_types::{Record, SplitMix64};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -31,7 +32,7 @@ struct History {
 
 /// Lives through a random history up to the end of the process, which may come at any time.
 fn live<D: Disk>(disk: &D, seed: u64, look: &dyn Fn() -> Files) -> History {
-    let mut rng = Rng::new(seed);
+    let mut rng = SplitMix64::new(seed);
     let (mut log, _) = open(disk).expect("a new log opens");
     let mut history =
         History { acknowledged: Model::new(), after: Vec::new(), rested: false, earlier: BTreeMap::new() };
@@ -63,7 +64,7 @@ fn live<D: Disk>(disk: &D, seed: u64, look: &dyn Fn() -> Files) -> History {
                 (log, _) = open(disk).expect("opens again");
             }
             6 => {
-                let state = HardState { term: step + 1, vote: rng.below(4), commit: history.acknowledged.first - 1 };
+                let state = hard_state(step + 1, rng.below(4), history.acknowledged.first - 1);
                 log.append(&[Record::HardState(state)]).expect("appends");
                 history.after.push(Done::HardState(state));
             }
@@ -80,7 +81,7 @@ fn live<D: Disk>(disk: &D, seed: u64, look: &dyn Fn() -> Files) -> History {
     history
 }
 
-fn append<D: Disk>(log: &mut Log<D>, history: &mut History, rng: &mut Rng, step: u64) {
+fn append<D: Disk>(log: &mut Log<D>, history: &mut History, rng: &mut SplitMix64, step: u64) {
     let mut now = history.acknowledged.clone();
     history.after.iter().for_each(|done| now.apply(done));
     // Now and then an entry supersedes the last one, as a follower's do; some fill the segment to its last byte.
@@ -131,8 +132,8 @@ impl History {
 }
 
 /// The possible contents of a damaged page.
-fn damages(page: &[u8], earlier: Option<&[u8]>, rng: &mut Rng) -> Vec<Vec<u8>> {
-    let noise: Vec<u8> = (0..PAGE_BYTES / 8).flat_map(|_| rng.next().to_le_bytes()).collect();
+fn damages(page: &[u8], earlier: Option<&[u8]>, rng: &mut SplitMix64) -> Vec<Vec<u8>> {
+    let noise: Vec<u8> = (0..PAGE_BYTES / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     let used = page.iter().rposition(|byte| *byte != 0).map_or(PAGE_BYTES, |last| last + 1);
     let mut flipped = page.to_vec();
     flipped[rng.below(used as u64) as usize] ^= 1 << rng.below(8);
@@ -155,7 +156,7 @@ fn every_page(
     counts: &mut Counts,
     try_with: &mut dyn FnMut(&str, &[u8]) -> Opened,
 ) {
-    let mut rng = Rng::new(seed ^ 0xDA_3A6E);
+    let mut rng = SplitMix64::new(seed ^ 0xDA_3A6E);
     counts.logs += 1;
     counts.several_segments += u64::from(files.keys().filter(|name| name.starts_with("log-")).count() > 2);
     for (name, whole) in files.iter().filter(|(name, _)| name.starts_with("log-") || *name == "DURABLE") {

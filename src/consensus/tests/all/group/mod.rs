@@ -15,11 +15,12 @@ use corral_consensus::{
     AppendReply, ConfChange, Effects, MemberChange, Membership, Micros, PeerBody, PeerMessage, Role, ServerId, Term,
     Transition,
 };
+use corral_types::SplitMix64;
 pub(crate) use ledger::Line;
 use ledger::{CONTEXT, COST, Ledger};
 use server::{Disk, Server, Snapshot};
 
-use crate::setup::{Random, at_of, id_of};
+use crate::setup::{at_of, id_of};
 
 /// Entries that a server reads from its log at once.
 const READ_MAX: usize = 3;
@@ -27,8 +28,8 @@ const READ_MAX: usize = 3;
 pub(crate) const STEPS_PER_TICK: u64 = 5;
 
 /// A stream for these tests.
-pub(crate) fn random(seed: u64) -> Random {
-    Random::salted(seed, 0x1f83_d9ab_fb41_bd6b)
+pub(crate) fn random(seed: u64) -> SplitMix64 {
+    SplitMix64::new(seed ^ 0x1f83_d9ab_fb41_bd6b)
 }
 
 /// Planted to see that the checker looks.
@@ -66,7 +67,7 @@ impl Faults {
         bug: None,
     };
 
-    pub(crate) fn drawn(random: &mut Random) -> Faults {
+    pub(crate) fn drawn(random: &mut SplitMix64) -> Faults {
         Faults {
             delay: 1 + random.below(20),
             persist_delay: 1 + random.below(30),
@@ -106,7 +107,7 @@ pub(crate) struct Counts {
 }
 
 pub(crate) struct Group {
-    random: Random,
+    random: SplitMix64,
     pub(crate) faults: Faults,
     pub(crate) now: u64,
     pub(crate) disks: Vec<Disk>,
@@ -154,7 +155,7 @@ impl Group {
     }
 
     pub(crate) fn start(&mut self, at: usize) {
-        let seed = self.random.next();
+        let seed = self.random.next_u64();
         self.servers[at] = Some(Server::start(at, &mut self.disks[at], seed, self.faults.bug));
     }
 
@@ -484,7 +485,7 @@ impl Group {
 
     fn drawn_change(&mut self) -> ConfChange {
         let count = 1 + self.random.below(3);
-        let drawn = |random: &mut Random, total| {
+        let drawn = |random: &mut SplitMix64, total| {
             let id = id_of(random.index(total));
             match random.below(4) {
                 0 => MemberChange::Remove(id),

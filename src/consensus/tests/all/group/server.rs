@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use corral_consensus::{
     Append, Config, Effects, Entry, HardState, Index, Install, Membership, Micros, RaftNode, Replica, Restored, Term,
 };
+use corral_types::SplitMix64;
 
 use super::Bug;
 use super::ledger::{Ledger, Line};
+use crate::setup::config;
 use crate::setup::id_of;
-use crate::setup::{Random, config};
 
 /// A whole state at an index; it travels beside the message that announces it.
 #[derive(Clone)]
@@ -102,7 +103,7 @@ impl Server {
     }
 
     /// Of the writes under way some made it to the disk, in order, the rest are lost.
-    pub(crate) fn crash(self, disk: &mut Disk, random: &mut Random) {
+    pub(crate) fn crash(self, disk: &mut Disk, random: &mut SplitMix64) {
         let survive = random.index(self.pending.len() + 1);
         for write in self.pending.iter().take(survive) {
             disk.write(write);

@@ -11,16 +11,17 @@ use bytes::{Bytes, BytesMut};
 use corral_consensus::{
     ConfChange, Entry, MemberChange, Membership, PeerBody, PeerMessage, Role, ServerId, Term, Transition,
 };
+use corral_types::SplitMix64;
 pub(crate) use server::{Disk, Server};
 
-use crate::setup::{Random, at_of, id_of, numbered};
+use crate::setup::{at_of, id_of, numbered};
 
 /// Steps between two ticks of a server.
 const STEPS_PER_TICK: u64 = 5;
 
 /// A stream for these tests.
-pub(crate) fn random(seed: u64) -> Random {
-    Random::salted(seed, 0x5bd1_e995_1234_5678)
+pub(crate) fn random(seed: u64) -> SplitMix64 {
+    SplitMix64::new(seed ^ 0x5bd1_e995_1234_5678)
 }
 
 /// How rough a run is, in percent per event or per step.
@@ -48,7 +49,7 @@ impl Faults {
         big_entries: false,
     };
 
-    pub(crate) fn drawn(random: &mut Random) -> Faults {
+    pub(crate) fn drawn(random: &mut SplitMix64) -> Faults {
         Faults {
             loss: random.below(20),
             double: random.below(20),
@@ -71,7 +72,7 @@ pub(crate) fn mark(entry: &Entry) -> Mark {
 }
 
 pub(crate) struct Net {
-    pub(crate) random: Random,
+    pub(crate) random: SplitMix64,
     pub(crate) faults: Faults,
     pub(crate) now: u64,
     pub(crate) disks: Vec<Disk>,
@@ -137,7 +138,7 @@ impl Net {
     }
 
     pub(crate) fn start(&mut self, at: usize) {
-        let seed = self.random.next();
+        let seed = self.random.next_u64();
         self.servers[at] = Some(Server::start(at, &self.disks[at], seed));
     }
 

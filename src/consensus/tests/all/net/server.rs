@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use corral_consensus::{
     Append, Entry, EntryKind, HardState, Index, InstallSnapshot, Membership, Outputs, RaftNode, Restored, Term,
 };
+use corral_types::SplitMix64;
 
+use crate::setup::config;
 use crate::setup::id_of;
-use crate::setup::{Random, config};
 
 /// The state that survives a crash.
 #[derive(Clone)]
@@ -82,7 +83,7 @@ impl Server {
     }
 
     /// Of the writes under way some made it to the disk, in order, the rest are lost.
-    pub(crate) fn crash(self, disk: &mut Disk, random: &mut Random) {
+    pub(crate) fn crash(self, disk: &mut Disk, random: &mut SplitMix64) {
         let survive = random.index(self.pending.len() + 1);
         for write in self.pending.iter().take(survive) {
             disk.write(&write.append, write.install.as_ref());
@@ -105,7 +106,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn take_append(&mut self, now: u64, random: &mut Random, delay: u64) {
+    pub(crate) fn take_append(&mut self, now: u64, random: &mut SplitMix64, delay: u64) {
         let install = self.out.install.take();
         let Some(append) = self.out.append.take() else {
             assert!(install.is_none(), "a snapshot comes with an append");
@@ -126,7 +127,7 @@ impl Server {
         self.pending.push_back(Pending { due, append, install });
     }
 
-    pub(crate) fn apply_some(&mut self, random: &mut Random, conf_applied: &mut usize) {
+    pub(crate) fn apply_some(&mut self, random: &mut SplitMix64, conf_applied: &mut usize) {
         if self.pending.iter().any(|write| write.install.is_some()) {
             return;
         }

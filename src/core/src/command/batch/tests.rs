@@ -10,7 +10,7 @@ use crate::tree::acl::AclEntry;
 use alloc::vec;
 
 fn unweighed(rest: &[u8]) -> Take<'_> {
-    Take { rest, weight_left: 0, admitted: false }
+    Take { left: Reader::new(rest), weight_left: 0, admitted: false }
 }
 
 fn origin(incarnation: u64) -> Option<Origin> {

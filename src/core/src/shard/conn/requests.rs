@@ -1,10 +1,11 @@
 //! The requests of a connection that are not answered, oldest first.
 
-use crate::ids::{Micros, Zxid};
+use crate::ids::Zxid;
 use crate::shard::read::{GradualList, Rewatch};
 use crate::shard::walk::Walk;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use corral_types::Micros;
 use corral_wire::OpCode;
 
 /// A request that was taken but not answered.

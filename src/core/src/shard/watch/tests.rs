@@ -5,8 +5,7 @@ use crate::tree::path_hash::PathHasher;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use corral_types::SplitMix64;
 
 fn table(per_conn_max: usize) -> WatchTable {
     WatchTable::new(WatchLimits { per_conn_max, bytes_per_conn_max: usize::MAX, bytes_max: usize::MAX })
@@ -78,8 +77,8 @@ fn long_lists_are_shortened_in_pieces_and_lose_nothing() {
     const PATHS: u64 = 20_000;
     const CONNS: u32 = 3;
     let mut table = table(usize::MAX);
-    let mut random = SplitMix64::seed_from_u64(11);
-    let mut draw = |below: u64| random.next_u64() % below;
+    let mut random = SplitMix64::new(11);
+    let mut draw = |below: u64| random.below(below);
     let path = |number: u64| format!("/{number}");
     let (mut held, mut shortened) = ([0_usize; CONNS as usize], 0);
     for step in 0..600_000_u32 {
@@ -218,8 +217,8 @@ fn agrees_with_a_plain_map() {
     const PER_CONN_MAX: usize = 12;
     let mut table = table(PER_CONN_MAX);
     let mut model: BTreeMap<(String, u32), u8> = BTreeMap::new();
-    let mut random = SplitMix64::seed_from_u64(7);
-    let mut draw = |below: u64| random.next_u64() % below;
+    let mut random = SplitMix64::new(7);
+    let mut draw = |below: u64| random.below(below);
     let places = [
         (Kind::Data, Mode::Standard),
         (Kind::Child, Mode::Standard),

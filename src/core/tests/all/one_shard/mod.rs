@@ -5,7 +5,7 @@
 use corral_core::apply::StateMachine;
 use corral_core::apply::outcome::AppliedBatch;
 use corral_core::command::{Batch, Command, CommandKind, Proposals};
-use corral_core::ids::{ConnId, Micros, Millis, Origin, ShardId, WallMillis, Zxid};
+use corral_core::ids::{ConnId, Millis, Origin, ShardId, WallMillis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
@@ -16,6 +16,7 @@ use corral_core::tree::acl::Acl;
 use corral_core::tree::change::Change;
 use corral_core::tree::view::View;
 use corral_core::tree::znode::{NodeStat, Znode};
+use corral_types::Micros;
 use corral_wire::frame::{append_frame, next_frame};
 use corral_wire::records::{ConnectRequest, GetChildrenRequest, ReplyHeader, RequestHeader};
 use corral_wire::{OpCode, Reader, Writer};
@@ -87,7 +88,7 @@ impl Server {
     }
 
     fn clock(&self) -> Micros {
-        Micros::of(self.now)
+        self.now.micros()
     }
 
     pub fn send(&mut self, id: ConnId, bytes: &[u8]) {

@@ -4,27 +4,8 @@
 #![allow(unreachable_pub, reason = "each test binary has a copy of its own")]
 #![allow(dead_code, reason = "each module uses its part")]
 
-use corral_storage::{Disk, Entry, EntryKind, HardState, Log, LogConfig, LogError, Record, Recovered};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
-
-/// A stream of random numbers.
-pub struct Rng(SplitMix64);
-
-impl Rng {
-    pub fn new(seed: u64) -> Rng {
-        Rng(SplitMix64::seed_from_u64(seed))
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    /// A number in `0..bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
+use corral_storage::{Disk, Log, LogConfig, LogError, Recovered};
+use corral_types::{EntryKind, HardState, Index, Record, ServerId, SplitMix64, StoredEntry, Term};
 
 /// An entry that owns its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,17 +19,22 @@ pub struct OwnedEntry {
 
 impl OwnedEntry {
     pub fn made(term: u64, index: u64, bytes: usize) -> OwnedEntry {
-        let mut rng = Rng::new(term << 32 | index);
-        let payload = (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect();
+        let mut rng = SplitMix64::new(term << 32 | index);
+        let payload = (0..bytes).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
         // Every seventh changes the membership: a log that forgets the kind does not pass.
-        let kind = if index % 7 == 3 { EntryKind::Membership } else { EntryKind::Normal };
+        let kind = if index % 7 == 3 { EntryKind::ConfChange } else { EntryKind::Normal };
         OwnedEntry { term, index, kind, first_zxid: term << 32 | index, payload }
     }
 
     pub fn record(&self) -> Record<'_> {
         let OwnedEntry { term, index, kind, first_zxid, ref payload } = *self;
-        Record::Entry(Entry { term, index, kind, first_zxid, payload })
+        Record::Entry(StoredEntry { term: Term(term), index: Index(index), kind, first_zxid, payload })
     }
+}
+
+/// A hard state. A vote of 0 is none.
+pub fn hard_state(term: u64, vote: u64, commit: u64) -> HardState {
+    HardState { term: Term(term), vote: ServerId::from_wide(vote), commit: Index(commit) }
 }
 
 pub fn config() -> LogConfig {
@@ -64,8 +50,8 @@ pub fn entries<D: Disk>(log: &Log<D>) -> Result<Vec<OwnedEntry>, LogError> {
     let mut found = Vec::new();
     log.read(log.first_index(), usize::MAX, &mut |entry| {
         found.push(OwnedEntry {
-            term: entry.term,
-            index: entry.index,
+            term: entry.term.0,
+            index: entry.index.0,
             kind: entry.kind,
             first_zxid: entry.first_zxid,
             payload: entry.payload.to_vec(),
