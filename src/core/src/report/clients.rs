@@ -140,7 +140,7 @@ pub(super) fn text(lines: &[ConnLine], facts: &ServerFacts) -> String {
 pub(super) mod tests {
     use super::super::Answered;
     use super::*;
-    use crate::ids::{Micros, WallMillis, Zxid};
+    use crate::ids::{WallMillis, Zxid};
 
     pub(in super::super) fn line(peer: &str, session: i64, due: u64) -> ConnLine {
         let mut counters = ConnCounters::default();

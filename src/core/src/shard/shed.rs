@@ -57,10 +57,11 @@ impl Shedding {
 
 #[cfg(test)]
 mod tests {
-    use crate::ids::{Micros, Millis, SessionId};
+    use crate::ids::{Millis, SessionId};
     use crate::shard::ShardMessage;
     use crate::shard::conn::{Close, Pending, Phase};
     use crate::shard::tests::{client_at, message, shard};
+    use corral_types::Micros;
 
     #[test]
     fn a_share_is_closed_bit_by_bit_and_busy_ones_last() {

@@ -74,7 +74,7 @@ impl SlowRequests {
 
 #[cfg(test)]
 mod tests {
-    use crate::ids::{Micros, Millis, SessionId};
+    use crate::ids::{Millis, SessionId};
     use crate::report::Answered;
     use crate::shard::slow::SlowRequests;
     use crate::shard::tests::{client, shard};
