@@ -204,7 +204,11 @@ impl StateMachine {
                 };
                 let identities =
                     batch.identities.get(command.identities as usize).map_or(&[][..], |list| list.as_slice());
-                txns.push(self.apply_one(&context, zxid, identities, command));
+                let (origin, outcome) = (command.origin, Outcome::SessionRefused);
+                txns.push(AppliedTxn { zxid, changes: Changes::new(), session: None, origin, outcome });
+                if let Some(applied) = txns.last_mut() {
+                    self.apply_one(&context, identities, command, applied);
+                }
             }
         }
         AppliedBatch { time: batch.time, txns }
@@ -219,16 +223,16 @@ impl StateMachine {
         takes == 0 || batch.first_zxid > self.view.zxid().0 && is_of_term
     }
 
+    /// `applied` has no changes yet, and the outcome of a session that is refused.
     fn apply_one(
         &mut self,
         context: &BatchContext,
-        zxid: Zxid,
         identities: &[Identity],
         command: Command,
-    ) -> AppliedTxn {
+        applied: &mut AppliedTxn,
+    ) {
         let Command { origin, session, kind, .. } = command;
-        let mut applied =
-            AppliedTxn { zxid, changes: Changes::new(), session: None, origin, outcome: Outcome::SessionRefused };
+        let zxid = applied.zxid;
         match kind {
             CommandKind::Op(op) => {
                 let caller = self.caller(origin, session, identities, context, zxid);
@@ -285,10 +289,9 @@ impl StateMachine {
                     applied.session = Some(SessionChange::Closed(session));
                 }
             }
-            kind => self.seldom(context, identities, session, &mut applied, kind),
+            kind => self.seldom(context, identities, session, applied, kind),
         }
-        self.commit(&mut applied, context.features);
-        applied
+        self.commit(applied, context.features);
     }
 
     /// Evaluates the server's own commands, and membership changes. They are seldom, and no part of the cost of a

@@ -55,10 +55,11 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    fn chunk<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
+    #[inline]
+    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.rest.split_first_chunk::<N>()?;
         self.rest = rest;
-        Ok(*head)
+        Some(*head)
     }
 
     /// One unsigned byte.
@@ -66,7 +67,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError::Truncated`].
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
-        self.chunk::<1>().map(u8::from_be_bytes)
+        self.chunk().map(u8::from_be_bytes).ok_or(DecodeError::Truncated)
     }
 
     /// One signed byte.
@@ -74,7 +75,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError::Truncated`].
     pub fn i8(&mut self) -> Result<i8, DecodeError> {
-        self.chunk::<1>().map(i8::from_be_bytes)
+        self.chunk().map(i8::from_be_bytes).ok_or(DecodeError::Truncated)
     }
 
     /// One byte; 0 is false, everything else is true, as in ZooKeeper.
@@ -90,7 +91,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError::Truncated`].
     pub fn i32(&mut self) -> Result<i32, DecodeError> {
-        self.chunk::<4>().map(i32::from_be_bytes)
+        self.chunk().map(i32::from_be_bytes).ok_or(DecodeError::Truncated)
     }
 
     /// Four bytes, unsigned; only the extension operations use it.
@@ -98,7 +99,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError::Truncated`].
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.chunk::<4>().map(u32::from_be_bytes)
+        self.chunk().map(u32::from_be_bytes).ok_or(DecodeError::Truncated)
     }
 
     /// Eight bytes, signed.
@@ -106,7 +107,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError::Truncated`].
     pub fn i64(&mut self) -> Result<i64, DecodeError> {
-        self.chunk::<8>().map(i64::from_be_bytes)
+        self.chunk().map(i64::from_be_bytes).ok_or(DecodeError::Truncated)
     }
 
     /// A length word: `None` for -1, else the number.

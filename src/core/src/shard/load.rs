@@ -146,7 +146,7 @@ impl LoadMeter {
         };
         self.addresses.count(address_hash, &load, || Some(address));
         if session != SessionId(0) {
-            let hash = xxh3_64_with_seed(&session.0.to_le_bytes(), address_hash);
+            let hash = session.0.cast_unsigned() ^ address_hash;
             self.sessions.count(hash, &load, || Some((session, address)));
         }
         if let Some(prefix) = prefix(frame) {

@@ -61,8 +61,7 @@ pub(crate) fn crc_of(path: &str, data: Option<&[u8]>, stat: &NodeStat) -> u32 {
 /// length gives the difference of their CRCs. So neither path nor data are read.
 pub(crate) fn crc_restated(crc: u32, before: &NodeStat, after: &NodeStat) -> u32 {
     let mut differ = [0; ENDING_BYTES];
-    let numbers = bytes_of(before).into_iter().zip(bytes_of(after));
-    differ[STAT_AT..].iter_mut().zip(numbers).for_each(|(byte, (one, other))| *byte = one ^ other);
+    differ[STAT_AT..].copy_from_slice(&bytes_of(&difference(before, after)));
     // Without the inversions of CRC-32 at both ends.
     crc ^ !crc_of_ending(u32::MAX, &mut differ, STAT_AT)
 }
@@ -80,6 +79,23 @@ fn crc_of_ending(before: u32, bytes: &mut [u8; ENDING_BYTES], first: usize) -> u
     let mut hasher = Hasher::new_with_initial(u32::MAX);
     hasher.update(&bytes[first - first % BLOCK_BYTES..]);
     hasher.finalize()
+}
+
+/// The bits in which two Stats differ, of the numbers that are hashed.
+const fn difference(one: &NodeStat, other: &NodeStat) -> NodeStat {
+    NodeStat {
+        czxid: Zxid(one.czxid.0 ^ other.czxid.0),
+        mzxid: Zxid(one.mzxid.0 ^ other.mzxid.0),
+        pzxid: Zxid(one.pzxid.0 ^ other.pzxid.0),
+        ctime: one.ctime ^ other.ctime,
+        mtime: one.mtime ^ other.mtime,
+        version: one.version ^ other.version,
+        cversion: one.cversion ^ other.cversion,
+        aversion: one.aversion ^ other.aversion,
+        owner: one.owner ^ other.owner,
+        num_children: 0,
+        names_bytes: 0,
+    }
 }
 
 fn bytes_of(stat: &NodeStat) -> [u8; STAT_BYTES] {

@@ -118,6 +118,15 @@ impl Kids {
     }
 
     fn put(&mut self, kid: Kid) {
+        // The usual case: behind all others.
+        if let Some(last) = self.chunks.last_mut().filter(|last| last.len() < CHUNK_MAX)
+            && last.last().is_some_and(|last| last.name() < kid.name())
+        {
+            self.len += 1;
+            self.bytes += kid.name().len();
+            last.push(kid);
+            return;
+        }
         match self.find(kid.name()) {
             Ok((group, chunk, at)) => self.group_mut(group)[chunk][at] = kid,
             Err(place) => self.insert(place, kid),

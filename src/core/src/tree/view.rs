@@ -127,7 +127,7 @@ impl View {
                 self.data_bytes = self.data_bytes.saturating_add(size(&at.path, node.data_len()));
                 self.ephemerals = self.ephemerals.saturating_add(is_ephemeral(&node.stat).into());
                 let crc = self.crc_of(&at.path, node);
-                self.live.set(&at.path, at.hash, node, crc);
+                self.live.create(&at.path, at.hash, node, crc);
                 self.digest.moves(None, crc);
                 self.note_child(at, KidNote::Set(at, Mark::Added), |stat| stat.add_child(zxid, at.name()));
             }
