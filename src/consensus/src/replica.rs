@@ -236,9 +236,12 @@ impl Replica {
         self.raft.propose_conf_change(change)
     }
 
-    /// See [`RaftNode::reconcile`].
+    /// See [`RaftNode::reconcile`]. `wanted` is part of the machine's state, so nothing is done while that is corrupt: a later
+    /// list of servers may be in force.
     pub fn reconcile(&mut self, wanted: &Membership) {
-        self.raft.reconcile(wanted);
+        if !self.repair.is_active() {
+            self.raft.reconcile(wanted);
+        }
     }
 
     /// See [`RaftNode::report_uninitialised`].

@@ -237,6 +237,22 @@ fn a_fault_of_a_state_that_is_being_replaced_withholds_no_later_snapshot() {
     assert!(said.iter().any(|message| matches!(message.body, PeerBody::Snapshot { .. })), "{said:?}");
 }
 
+/// The wanted membership follows from the state, and the membership from the log.
+#[test]
+fn a_leader_with_a_corrupt_state_changes_no_members() {
+    let changes_members = |is_corrupt: bool| {
+        let mut member = Member::new(RaftNode::new(config_alone(), Restored::default()).expect("valid"));
+        member.replica.campaign();
+        (0..3).for_each(|_| drop(turn(&mut member)));
+        assert!(member.replica.is_leading());
+        assert!(!is_corrupt || member.replica.mark_state_corrupt());
+        let before = member.replica.raft().last_index();
+        (0..20).for_each(|_| member.replica.reconcile(&three()));
+        member.replica.raft().last_index() > before
+    };
+    assert_eq!([false, true].map(changes_members), [true, false]);
+}
+
 /// The leader falls silent, and one of the other two cannot stand for election: it must not count itself as led for
 /// ever.
 fn the_third_leads(unfit: impl Fn(&mut Group, usize)) {
