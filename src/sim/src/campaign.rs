@@ -31,6 +31,7 @@ pub fn new_worlds(from: u64) -> impl Iterator<Item = WorldId> {
         4 => Kind::Builds,
         5 => Kind::Alone,
         7 => Kind::LostPagesEnsemble,
+        8 => Kind::Scarce,
         10 => Kind::LostPages,
         _ => Kind::Ensemble,
     };
@@ -159,6 +160,7 @@ const DEMANDS: &[Demand] = demands! {
     }
     Damaged { distrusted >= 60, installs >= 60, emptied >= 5, found >= 12, passed_over >= 6, silenced >= 20 }
     Builds { too_costly >= 60, crashes >= 15, leaders >= 15, installs >= 15 }
+    Scarce { growth_refused >= 60, snapshots >= 60, leaders >= 15, crashes >= 15 }
     LostPages { lost_pages >= 60, refused_logs >= 20 }
     LostPagesEnsemble { lost_pages >= 60, refused_logs >= 15 }
 };

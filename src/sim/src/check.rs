@@ -70,6 +70,9 @@ pub(crate) struct Checkers {
     /// Leaders may refuse commands that cost too much.
     has_builds: bool,
     pub(crate) too_costly: u64,
+    /// Leaders may refuse writes that add data.
+    has_scarcity: bool,
+    pub(crate) growth_refused: u64,
     /// A read shows what was acknowledged by any of them.
     linearizable: bool,
 }
@@ -86,6 +89,7 @@ impl Checkers {
             founders: participants((0..servers).map(server_id)),
             in_ensemble,
             has_builds: options.has_builds,
+            has_scarcity: options.has_scarcity,
             linearizable: ensemble.is_some_and(|ensemble| ensemble.linearizable),
             history: writes::History { entries, ..writes::History::default() },
             ..Checkers::default()
@@ -139,15 +143,16 @@ impl Checkers {
             return require(refused, "replies", || format!("unknown operation: zxid {zxid:#x}, err {err}"));
         }
         self.goes_on(link, zxid)?;
-        if sent.command.is_some() {
+        let is_logged = sent.command.is_some() && !self.is_refused_by_shard(link, sent, zxid, err);
+        if is_logged {
             self.write_answered(link, sent, zxid, err, body)?;
-        } else {
+        } else if sent.command.is_none() {
             self.read_answered(link, sent, zxid, err, body)?;
         }
         self.events_before_reply(link, &sent.request, zxid)?;
         self.watches_held(link, &sent.request, err)?;
         self.watch_set(link, &sent.request, zxid, err);
-        self.facts[link.0].last_reply = (zxid, sent.command.is_some());
+        self.facts[link.0].last_reply = (zxid, is_logged);
         self.acked = self.acked.max(zxid.cast_unsigned());
         let incarnation = self.facts[link.0].incarnation;
         let acked_by = self.acked_by.entry(incarnation).or_default();

@@ -89,9 +89,30 @@ impl World {
                 self.damage("a fault");
                 self.silence_leader();
             }
+            Fault::Scarcity => self.make_scarce(),
+            Fault::AskForSnapshot => self.inside_after(0, Inner::ToConsensus(engine::Event::SnapshotRequested)),
             _ => self.strike_network(kind),
         }
         Ok(())
+    }
+
+    /// Disk space or memory becomes scarce: of this server, or half of the time of all, so that the leader refuses writes.
+    fn make_scarce(&mut self) {
+        let servers = if self.faults.per_mille(500) { 0..self.nodes.len() } else { self.at..self.at + 1 };
+        for at in servers {
+            let wait = self.faults.within(100_000, 5_000_000);
+            self.set_scarce(at, true);
+            self.after(wait, Event::EndScarcity(at));
+        }
+    }
+
+    /// A server measures its disk space and memory.
+    pub(crate) fn set_scarce(&mut self, at: usize, scarce: bool) {
+        if std::mem::replace(&mut self.nodes[at].is_scarce, scarce) != scarce {
+            let life = self.nodes[at].life;
+            let event = Inner::ToConsensus(engine::Event::Scarce(scarce));
+            self.after(0, Event::Inside(at, life, event));
+        }
     }
 
     /// Half of the time the leader is silent to this server for an election timeout or more, during the repair of its state.

@@ -34,6 +34,7 @@ mod faults;
 pub mod fuzz;
 pub mod limits;
 mod link;
+mod log_lines;
 mod model;
 mod options;
 mod play;

@@ -99,15 +99,17 @@ options! {
     ensemble: Option<EnsembleOptions> = None,
     /// Servers are of several builds: each start draws how much a command may cost.
     has_builds: bool = false,
+    /// Disk space or memory of servers is scarce for a while: leaders may refuse writes that add data.
+    has_scarcity: bool = false,
 }
 
-/// Faults of every world and of ensembles, with the divisors of their weights; and faults of a damaged state.
+/// Faults of every world and of ensembles, with the divisors of their weights; and faults of worlds of one kind.
 macro_rules! faults {
-    ($($alone:ident/$by:literal)*; $($ensemble:ident/$divisor:literal)*; $($damage:ident)*) => {
-        /// What breaks. Damage is a state that is found damaged, at a merge or a scrub.
+    ($($alone:ident/$by:literal)*; $($ensemble:ident/$divisor:literal)*; $($special:ident)*) => {
+        /// What breaks. Damage is a state that is found damaged, at a merge or a scrub. An operator may ask for a snapshot.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Fault {
-            $($alone,)* $($ensemble,)* $($damage,)*
+            $($alone,)* $($ensemble,)* $($special,)*
         }
 
         const FAULTS: &[(Fault, u64)] = &[$((Fault::$alone, $by)),*];
@@ -118,7 +120,7 @@ macro_rules! faults {
 faults! {
     PowerCut/1 Kill/1 StopAtStep/1 FailSync/2 DiskFull/2 SlowDisk/1 ShardPause/1 WallJump/1 Stop/2;
     BreakWire/1 CutWire/1 Isolate/1 Clog/1 Freeze/1 AllOut/3 Empty/1;
-    Damage SpoilSnapshot
+    Damage SpoilSnapshot Scarcity AskForSnapshot
 }
 
 fn weights(rng: &mut Stream, faults: &[(Fault, u64)]) -> Vec<(Fault, u64)> {
@@ -208,6 +210,13 @@ impl Options {
     /// This world, with servers of several builds. Clients write at least half of the time.
     pub(crate) fn with_builds(self) -> Options {
         Options { has_builds: true, read_share: self.read_share.min(500), ..self }
+    }
+
+    /// This world, with scarce disk space or memory, and with snapshots that an operator requests.
+    pub(crate) fn with_scarcity(mut self) -> Options {
+        let weight = 5 + self.seed % 20;
+        self.weights.extend([(Fault::Scarcity, weight), (Fault::AskForSnapshot, weight)]);
+        Options { has_scarcity: true, ..self }
     }
 
     pub(crate) fn servers(&self) -> usize {

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clap::ValueEnum;
 
+use crate::log_lines;
 use crate::options::{Bug, Options};
 use crate::trace::Tracing;
 use crate::violation::{Checked, Violation};
@@ -23,6 +24,8 @@ pub enum Kind {
     Damaged,
     /// An ensemble of servers of several builds: they differ in the limit on the cost of a command.
     Builds,
+    /// An ensemble. Disk space or memory of its servers is scarce now and then.
+    Scarce,
     /// One server, with pages of the log that are lost between a kill and the next start.
     LostPages,
     /// An ensemble with such losses.
@@ -74,10 +77,11 @@ impl WorldId {
     pub fn play(self, bug: Option<Bug>, tracing: Tracing) -> Outcome {
         PLAYED.set(Some(self));
         let mut world = World::new(self.options(bug), tracing);
-        let violation = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(panicked).err();
+        let violation =
+            log_lines::kept(|| catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(panicked).err());
         PLAYED.set(None);
         let World { counts, check, trace, .. } = world;
-        let counts = Counts { too_costly: check.too_costly, ..counts };
+        let counts = Counts { too_costly: check.too_costly, growth_refused: check.growth_refused, ..counts };
         Outcome { counts, trace_hash: trace.hash.digest(), violation, lines: trace.lines }
     }
 
@@ -88,6 +92,7 @@ impl WorldId {
             Kind::Ensemble => Options::draw_ensemble(seed, bug),
             Kind::Damaged => Options::draw_ensemble(seed, bug).with_damage(),
             Kind::Builds => Options::draw_ensemble(seed, bug).with_builds(),
+            Kind::Scarce => Options::draw_ensemble(seed, bug).with_scarcity(),
             Kind::LostPages => Options::draw(seed, bug).with_lost_pages(),
             Kind::LostPagesEnsemble => Options::draw_ensemble(seed, bug).with_lost_pages(),
         }

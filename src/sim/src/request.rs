@@ -145,6 +145,14 @@ impl Request {
         }
     }
 
+    /// Whether it may add data to the tree.
+    pub(crate) fn adds_data(&self) -> bool {
+        self.writes().iter().any(|write| match write {
+            Write::Create { .. } | Write::CreateExpiring { .. } | Write::Ensure { .. } => true,
+            _ => matches!(write, Write::SetData { .. } | Write::SetAcl { .. }),
+        })
+    }
+
     /// Whether it makes a znode that counts what is below a quota.
     pub(crate) fn makes_usage(&self) -> bool {
         self.writes().iter().any(|write| match write {

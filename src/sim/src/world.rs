@@ -15,6 +15,7 @@ use crate::check::Checkers;
 use crate::client::Client;
 use crate::limits::{EVENTS_MAX, HEAL_MS_MAX};
 use crate::link::Link;
+use crate::log_lines;
 use crate::model::LinkId;
 use crate::options::Options;
 use crate::rng::Stream;
@@ -45,6 +46,7 @@ pub(crate) enum Event {
     Start(usize),
     Space(usize),
     FastDisk(usize),
+    EndScarcity(usize),
     /// Between servers: the sender dials in this life of its, a frame arrives, a cut since then ends.
     Dial {
         from: usize,
@@ -111,6 +113,8 @@ pub(crate) struct Node {
     pub(crate) is_healing: bool,
     /// Units that a command may cost in its build.
     pub(crate) command_cost_max: u64,
+    /// Its disk space or memory is scarce.
+    pub(crate) is_scarce: bool,
     /// A snapshot file with a byte that changed, and its earlier content.
     pub(crate) spoiled: Option<(String, Vec<u8>)>,
 }
@@ -151,6 +155,8 @@ counts! {
     silenced,
     /// Commands that a leader refused because of their cost.
     too_costly,
+    /// Writes that were refused because they add data.
+    growth_refused,
     /// Leaders that let another lead because their disks were slow.
     slow_disk_transfers,
     /// Steps of membership changes, and lists that servers saw come about.
@@ -323,6 +329,7 @@ impl World {
             node.disk.limit_space(None);
             node.disk_slow = false;
         }
+        (0..self.nodes.len()).for_each(|at| self.set_scarce(at, false));
         self.mend_wires();
         self.mend_files()?;
         let goal: Vec<u64> = self.clients.iter().map(|client| client.healthy_replies + 5).collect();
@@ -363,7 +370,11 @@ impl World {
                 (self.links[link.0].server, true)
             }
             Event::Inside(node, ..) => (*node, true),
-            Event::Start(node) | Event::Space(node) | Event::FastDisk(node) | Event::Thaw(node) => (*node, false),
+            Event::Start(node)
+            | Event::Space(node)
+            | Event::FastDisk(node)
+            | Event::EndScarcity(node)
+            | Event::Thaw(node) => (*node, false),
             _ => (self.at, false),
         };
         self.at = at;
@@ -372,7 +383,13 @@ impl World {
                 frozen.push_back(event);
                 Ok(())
             }
-            _ => self.handle(event),
+            _ => {
+                let handled = self.handle(event);
+                for line in log_lines::take() {
+                    self.note(format_args!("server {} {line}", at + 1));
+                }
+                handled
+            }
         }
     }
 
@@ -404,6 +421,7 @@ impl World {
             Event::Start(_) => return self.start(),
             Event::Space(_) => self.nodes[self.at].disk.limit_space(None),
             Event::FastDisk(_) => self.nodes[self.at].disk_slow = false,
+            Event::EndScarcity(node) => self.set_scarce(node, false),
             Event::Dial { from, to, life } => return self.dial(from, to, life),
             Event::Frame { from, to, number, frame } => self.frame_comes(from, to, number, frame),
             Event::EndCut { from, to, since } => self.heal_wire(from, to, since),

@@ -14,7 +14,7 @@ use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclEntry, AclSpec, ENTRIES_MAX};
 use corral_wire::error::ErrorCode;
 
-use super::{Checkers, Proposed};
+use super::{Checkers, Facts, Proposed};
 use crate::link::Sent;
 use crate::model::{Caller, Expected, LinkId, Model, Node, Session, is_system, parent_of};
 use crate::reconfig::lines;
@@ -24,6 +24,8 @@ use crate::violation::{Checked, Violation, require};
 
 /// Logged by a leader in the place of a command that costs too much.
 const TOO_COSTLY: CommandKind = CommandKind::Refused(ErrorCode::ThrottledOp);
+/// Logged by a leader without room in the place of a command that may add data.
+const GROWTH_REFUSED: CommandKind = CommandKind::Refused(ErrorCode::QuotaExceeded);
 
 /// The log as it was committed, entry by entry: the same on every server, as far as each has come.
 #[derive(Debug, Default)]
@@ -167,12 +169,13 @@ impl Checkers {
     /// The next command of a connection: what its client sent, evaluated by the model.
     fn command(&mut self, link: LinkId, command: &Command, at: &EntryPosition) -> Checked {
         let EntryPosition { zxid, time, .. } = *at;
+        let is_growth_refused = self.is_growth_refused(link, &command.kind);
         let facts = &mut self.facts[link.0];
         let number = facts.verdicts.len();
         let proposed = facts.proposed.get(number).cloned();
         let proposed = proposed.ok_or_else(|| Violation::of("writes", format!("link {} never sent that", link.0)))?;
         let is_refused = self.has_builds && command.kind == TOO_COSTLY;
-        require(is_refused || is_same(&proposed, &command.kind), "writes", || {
+        require(is_refused || is_growth_refused || is_same(&proposed, &command.kind), "writes", || {
             format!("link {} sent {proposed:?}, the log has {:?}", link.0, command.kind)
         })?;
         let (session, identities) = (facts.session, facts.identities.clone());
@@ -185,6 +188,7 @@ impl Checkers {
                 self.too_costly += 1;
                 self.model.refuse(&caller, ErrorCode::ThrottledOp.code())
             }
+            Proposed::Request(_) if is_growth_refused => self.model.refuse(&caller, ErrorCode::QuotaExceeded.code()),
             Proposed::Request(_) if command.kind == CommandKind::Undecodable => {
                 self.model.refuse(&caller, ErrorCode::MarshallingError.code())
             }
@@ -260,6 +264,72 @@ impl Checkers {
             require(number > last, "writes", || format!("{path} after number {last:?}"))?;
         }
         Ok(())
+    }
+}
+
+// ----- writes that a leader without room and its shards refuse -----
+
+/// The verdict on a command that may add data and that a shard refused. It has no entry: the zxid of its reply is that of the
+/// shard's view.
+fn unlogged() -> (u64, Expected) {
+    (0, Expected::Reply { err: ErrorCode::QuotaExceeded.code(), body: Body::Nothing })
+}
+
+impl Proposed {
+    fn adds_data(&self) -> bool {
+        matches!(self, Proposed::Request(request) if request.adds_data())
+    }
+}
+
+impl Facts {
+    /// A command is logged as `kind`. Earlier commands without an entry were refused by their shard, if they may add data.
+    fn pass_refused(&mut self, kind: &CommandKind) {
+        let next = self.proposed.iter().skip(self.verdicts.len());
+        let passed =
+            next.take_while(|next| next.adds_data() && *kind != GROWTH_REFUSED && !is_same(next, kind)).count();
+        self.verdicts.extend((0..passed).map(|_| unlogged()));
+    }
+
+    /// The command of this number was refused by its shard. An equal command that was logged for it is a later one.
+    fn refused(&mut self, number: usize) {
+        if self.verdicts.get(number) == Some(&unlogged()) {
+            return;
+        }
+        let later = self.verdicts.iter().skip(number).position(|verdict| *verdict == unlogged());
+        if let Some(distance) = later {
+            self.verdicts.remove(number + distance);
+        }
+        self.verdicts.insert(number, unlogged());
+    }
+}
+
+impl Checkers {
+    /// Whether a leader refused the next command of a connection because it may add data.
+    fn is_growth_refused(&mut self, link: LinkId, kind: &CommandKind) -> bool {
+        if !self.has_scarcity {
+            return false;
+        }
+        let facts = &mut self.facts[link.0];
+        facts.pass_refused(kind);
+        let is_refused =
+            *kind == GROWTH_REFUSED && facts.proposed.get(facts.verdicts.len()).is_some_and(Proposed::adds_data);
+        self.growth_refused += u64::from(is_refused);
+        is_refused
+    }
+
+    /// Whether the reply to a write is a refusal that is in no log entry.
+    pub(super) fn is_refused_by_shard(&mut self, link: LinkId, sent: &Sent, zxid: i64, err: i32) -> bool {
+        let Some(number) = sent.command.filter(|_| self.has_scarcity && err == ErrorCode::QuotaExceeded.code()) else {
+            return false;
+        };
+        let facts = &mut self.facts[link.0];
+        let is_logged = facts.verdicts.get(number).is_some_and(|(at, _)| *at == zxid.cast_unsigned());
+        if is_logged || !sent.request.adds_data() || number > facts.verdicts.len() {
+            return false;
+        }
+        facts.refused(number);
+        self.growth_refused += 1;
+        true
     }
 }
 

@@ -37,6 +37,9 @@ impl World {
         if let Some(what) = self.nodes[at].server.as_mut().and_then(|server| server.log.damaged.take()) {
             self.tell_engine(Event::LogDamaged(what))?;
         }
+        if self.nodes[at].is_scarce {
+            self.tell_engine(Event::Scarce(true))?;
+        }
         Ok(())
     }
 

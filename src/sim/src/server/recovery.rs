@@ -134,12 +134,12 @@ impl World {
     /// The kind of this server's data by its disk, or by a bug.
     fn data_kind(&self, loaded: Option<&LoadedSnapshot>, found: &Found) -> Result<DataKind, String> {
         let held = (found.first_index, found.last_index);
-        let Some(ensemble) = &self.options.ensemble else { return Ok(DataKind::Standalone) };
+        let kind = DataKind::of(self.options.ensemble.is_some(), loaded.map(|loaded| &*loaded.snapshot), held);
+        let mut kind = kind.map_err(|mismatch| format!("{mismatch:?}"))?;
+        let Some(ensemble) = &self.options.ensemble else { return Ok(kind) };
         if loaded.is_none() && self.options.bug == Some(Bug::UninitialisedVotes) {
             return Ok(DataKind::Member(founders(ensemble), Generation::FIRST));
         }
-        let kind = DataKind::of(true, loaded.map(|loaded| &*loaded.snapshot), held);
-        let mut kind = kind.map_err(|mismatch| format!("{mismatch:?}"))?;
         if let (DataKind::Member(members, _), Some(Bug::RemovedCounts)) = (&mut kind, self.options.bug) {
             let mut removed = founders(ensemble).voters;
             removed.retain(|id| !members.contains(*id));
