@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use corral_core::ids::Zxid;
-use corral_core::report::{LatencyFacts, Mode, Obstacle, Quorum, ReconfigStep, Scarcity, ScrubFacts, Sizes, Timing};
+use corral_core::report::{LatencyFacts, Mode, Obstacle, Quorum, Scarcity, ScrubFacts, Timing};
+use corral_core::sequencer::ReconfigStep;
 use corral_core::servers::Servers;
+use corral_core::sizes::Sizes;
 use corral_engine::{Status, StoredServers};
 
 use self::latencies::Latencies;

@@ -7,8 +7,9 @@ use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 
 use corral_core::ids::{ConnId, ShardId};
-use corral_core::report::{Gathered, Piece, SessionMark, SessionPiece};
+use corral_core::report::{Gathered, SessionMark, SessionPiece};
 use corral_core::sequencer::FrozenState;
+use corral_core::shard::pieces::Piece;
 use corral_core::shard::{Question, Requests, ShardMessage};
 use corral_core::tree::snapshot::Snapshot;
 pub(crate) use corral_engine::Event;

@@ -4,6 +4,8 @@
 
 #[path = "house/circles.rs"]
 mod circles;
+#[path = "house/rooms.rs"]
+mod rooms;
 #[path = "house/sentences.rs"]
 mod sentences;
 #[path = "house/tables.rs"]
@@ -132,63 +134,6 @@ fn crates_depend_as_drawn() {
     }
     none(&broken, "a dependency that is not drawn");
     assert!(dependencies("src/core/Cargo.toml").contains("corral-wire"), "the manifests are read");
-}
-
-/// What each room of the server's own crate may name, besides itself: arrows point down, and there is no circle.
-#[test]
-fn rooms_know_only_what_is_below() {
-    let below = BTreeMap::from([
-        ("exit", vec![]),
-        ("gauges", vec![]),
-        ("version", vec![]),
-        ("config", vec!["exit"]),
-        ("descriptors", vec!["config"]),
-        ("preflight", vec!["config", "descriptors", "exit"]),
-        ("runtime", vec!["config", "exit"]),
-        ("audit", vec!["config", "exit", "runtime"]),
-        ("data", vec!["config", "exit"]),
-        ("net", vec!["config", "exit", "gauges", "runtime"]),
-        ("messages", vec!["net"]),
-        ("actor", vec!["audit", "data", "exit", "gauges", "messages", "net", "runtime"]),
-        ("control", vec!["audit", "config", "data", "exit", "gauges", "messages", "net", "runtime", "version"]),
-        (
-            "node",
-            vec![
-                "actor",
-                "audit",
-                "config",
-                "control",
-                "data",
-                "descriptors",
-                "exit",
-                "gauges",
-                "messages",
-                "net",
-                "preflight",
-                "runtime",
-            ],
-        ),
-        ("cli", vec!["config", "control", "data", "exit", "net", "node", "preflight", "runtime", "version"]),
-    ]);
-    let room_of = |path: &Path| {
-        let name = path.strip_prefix("src").ok()?.iter().next()?.to_str()?;
-        Some(name.trim_end_matches(".rs").to_owned())
-    };
-    let (mut broken, mut seen) = (Vec::new(), BTreeSet::new());
-    for path in rust_files() {
-        let Some((room, may)) = room_of(&path).and_then(|room| below.get_key_value(room.as_str())) else { continue };
-        seen.insert(*room);
-        let text = read(&root().join(&path));
-        for named in text.split("crate::").skip(1) {
-            let end = named.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_').unwrap_or(named.len());
-            let other = &named[..end];
-            if below.contains_key(other) && other != *room && !may.contains(&other) {
-                broken.push(format!("{}: {other}", path.display()));
-            }
-        }
-    }
-    none(&broken, "a room that is not below");
-    assert_eq!(seen.len(), below.len(), "every room is looked at");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use corral_consensus::{Micros, ServerId};
+use corral_core::report::session_piece;
 use corral_core::shard::ShardMessage;
 use corral_engine::{
     CorruptState, Effect, Ended, Engine, Event, Finding, Now, PeerEvent, Status, ToLog, ToPeers, Turned,
@@ -176,7 +177,7 @@ impl ConsensusActor {
             ToConsensus::Peer(event) => self.take_connection_event(event),
             ToConsensus::Timer => self.timer = None,
             ToConsensus::SessionsAsked { asker, from } => {
-                let piece = Box::new(self.engine.sequencer().report_sessions(&from));
+                let piece = Box::new(session_piece(self.engine.sequencer(), &from));
                 let _ = self.channels.control.send(ToControl::Sessions { asker, piece });
             }
         }

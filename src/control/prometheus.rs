@@ -3,7 +3,7 @@
 //! Names are those of ZooKeeper 3.9's own endpoint. The metrics that only corral has begin with `corral_`. OpenMetrics would end the
 //! names of counters in `_total`, and no dashboard made for ZooKeeper would find them.
 
-use corral_core::report::{BOUNDS_US, Gathered, Kind, Quantiles, Sample, Value};
+use corral_core::report::{BOUNDS_US, Gathered, Kind, Quantiles, Sample, Value, samples};
 use prometheus::TextEncoder;
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
@@ -16,7 +16,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// If the table of metrics has a name that is none in Prometheus.
 pub(crate) fn text(gathered: &Gathered) -> prometheus::Result<String> {
     let mut families: Vec<MetricFamily> = Vec::new();
-    for sample in gathered.samples() {
+    for sample in samples(gathered) {
         let name = sample.metric.prometheus_name();
         let metric = metric(&sample);
         match families.last_mut().filter(|family| family.name() == name) {

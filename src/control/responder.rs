@@ -7,7 +7,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use corral_core::ids::ShardId;
-use corral_core::report::{Gathered, Report, SessionMark, asks_shards, is_long, render};
+use corral_core::report::{Gathered, Report, SessionMark, render};
+use corral_core::shard::four_letter::{asks_shards, is_long};
 use corral_core::shard::{Question, ShardMessage};
 use corral_wire::fourletter::FourLetter;
 
@@ -211,7 +212,7 @@ fn is_gone(http: &HashMap<u64, oneshot::Sender<Gathered>>, asker: Asker) -> bool
 #[cfg(test)]
 mod tests {
     use corral_core::ids::ConnId;
-    use corral_core::report::Piece;
+    use corral_core::shard::pieces::Piece;
 
     use super::*;
     use crate::config::Config;

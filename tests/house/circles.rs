@@ -77,7 +77,7 @@ fn collect(
 }
 
 /// The text without comments and without what is compiled for tests alone, which stands last.
-fn code(text: &str) -> String {
+pub(crate) fn code(text: &str) -> String {
     let end = ["\n#[cfg(test)]\nmod ", "\n#[cfg(all(test"].iter().filter_map(|mark| text.find(mark)).min();
     let lines = text[..end.unwrap_or(text.len())].lines();
     lines.map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")

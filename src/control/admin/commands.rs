@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 
 use corral_core::ids::Zxid;
-use corral_core::report::{ConnLine, Gathered, Mode, PeerFacts, Sample, Sizes, Value, not_serving};
+use corral_core::report::{Gathered, Mode, PeerFacts, Sample, Value, clients, not_serving, samples};
 use corral_core::servers::{Role, Server};
+use corral_core::shard::pieces::ConnLine;
+use corral_core::sizes::Sizes;
 use corral_wire::fourletter::FourLetter;
 use serde::Serialize;
 
@@ -188,14 +190,14 @@ struct MoreOfConnection {
 fn put_connections(fields: &mut Fields<'_>, gathered: &Gathered, in_full: bool) {
     let started = gathered.facts.started.0;
     let shown = |line: &ConnLine| Connection {
-        remote_socket_address: line.address(),
-        interest_ops: line.interest(),
+        remote_socket_address: clients::address(line),
+        interest_ops: clients::interest(line),
         outstanding_requests: line.queued,
         packets_received: line.counters.received,
         packets_sent: line.counters.sent,
         more: in_full.then(|| MoreOfConnection {
             session_id: line.session.0,
-            last_operation: line.last_operation(),
+            last_operation: clients::last_operation(line),
             established: started.saturating_add_unsigned(line.opened.0),
             session_timeout: line.timeout_ms,
             last_cxid: line.counters.last_xid,
@@ -301,7 +303,7 @@ fn member(gathered: &Gathered, id: u64) -> Option<&Server> {
 }
 
 fn monitor(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
-    for (name, value) in gathered.samples().flat_map(Sample::lines) {
+    for (name, value) in samples(gathered).flat_map(Sample::lines) {
         match value {
             Value::Whole(number) => fields.put(&name, &number),
             Value::TenThousandths(number) => fields.put(&name, &decimal(number)),

@@ -20,7 +20,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
-use corral_core::report::is_long;
+use corral_core::shard::four_letter::is_long;
 use corral_wire::fourletter::FourLetter;
 use tokio::sync::Semaphore;
 

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use corral_core::ids::SessionId;
-use corral_core::report::{Gathered, Held, TopRow, top_text};
+use corral_core::report::Gathered;
+use corral_core::report::top::{self, TopRow};
+use corral_core::shard::pieces::Held;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -14,16 +16,16 @@ use super::json::object;
 
 /// The answer. The query `text` asks for text.
 pub(super) fn answer(gathered: &Gathered, uri: &Uri) -> Response {
-    let top = &gathered.report.top;
+    let clients = &gathered.report.top;
     if uri.query() == Some("text") {
-        return top_text(top).into_response();
+        return top::text(clients).into_response();
     }
     let body = object(|fields| {
-        fields.put("milliseconds", &top.loads.took_ms);
-        fields.put("addresses", &rows(&top.addresses(), |address| vec![("address", address.to_string())]));
+        fields.put("milliseconds", &clients.loads.took_ms);
+        fields.put("addresses", &rows(&top::addresses(clients), |address| vec![("address", address.to_string())]));
         let session = |of: &&(SessionId, IpAddr)| vec![("session_id", of.0.to_string()), ("address", of.1.to_string())];
-        fields.put("sessions", &rows(&top.sessions(), session));
-        fields.put("paths", &rows(&top.prefixes(), |prefix| vec![("path", prefix.to_string())]));
+        fields.put("sessions", &rows(&top::sessions(clients), session));
+        fields.put("paths", &rows(&top::prefixes(clients), |prefix| vec![("path", prefix.to_string())]));
         fields.put("command", "top");
         fields.put("error", &None::<&str>);
     });

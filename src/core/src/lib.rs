@@ -27,4 +27,5 @@ pub mod servers;
 pub mod session;
 pub mod shard;
 pub mod shared;
+pub mod sizes;
 pub mod tree;

@@ -3,84 +3,49 @@
 //! One per server, beside the Raft node; it alone gives out zxids while this server leads. Knows neither Raft nor the
 //! log: the driver hands it committed payloads in log order and takes batches to propose from it.
 
+mod attaches;
+mod backlog;
+mod config;
 mod deadlines;
+mod frozen;
 mod machine;
 mod prepared;
 mod queue;
 pub mod reaper;
 mod reconfig;
-mod room;
 mod snapshots;
 mod turn;
 
-pub use reconfig::{MembersSeen, Proposal, Seat};
-pub use room::Oversized;
+pub use attaches::take_wrong_attaches;
+pub use backlog::Oversized;
+pub use config::SequencerConfig;
+pub use frozen::FrozenState;
+pub use prepared::NotABatch;
+pub use reconfig::{MembersSeen, Proposal, ReconfigStep, Seat, ServerList};
 pub use snapshots::SnapshotPolicy;
 
 use crate::apply::outcome::{AppliedBatch, AppliedEntry, Outcome, SessionChange};
 use crate::apply::{Proof, StateMachine, configured, epoch_of, system_nodes};
 use crate::command::{Batch, Command, CommandKind, Proposals};
-use crate::cost::COMMAND_MAX;
 use crate::features;
-use crate::ids::{Millis, SessionId, ShardId, WallMillis, Zxid};
+use crate::ids::{Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
 use crate::quota::QuotaReport;
-use crate::report::Sizes;
-use crate::sequencer::reaper::{Chosen, ReapPolicy, Reaper};
+use crate::sequencer::reaper::{Chosen, Reaper};
 use crate::session::{Expiry, SessionTable};
 use crate::shared::Text;
-use crate::tree::delta::Delta;
+use crate::sizes::Sizes;
 use crate::tree::snapshot::Snapshot;
 use crate::tree::view::View;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use backlog::Backlog;
 use deadlines::Deadlines;
 use prepared::Prepared;
-use queue::Queue;
-use reconfig::Asked;
+use reconfig::{Reconfiguration, Step};
 use snapshots::{SCARCE_SNAPSHOT_MS, SinceSnapshot, StateSizes};
 use turn::Turn;
-
-/// The configuration of a sequencer at its start.
-#[derive(Clone, Copy, Debug)]
-pub struct SequencerConfig {
-    /// Server id, 1..=255.
-    pub server: u8,
-    /// Unique to this start of the process.
-    pub incarnation: u64,
-    /// Width of the expiry buckets.
-    pub tick_ms: u64,
-    /// Bits of `command::features`.
-    pub features: u32,
-    /// Bytes of commands in one log entry, exceeded by at most the proposals of one turn.
-    pub batch_bytes_max: usize,
-    /// Bytes of the largest log entry there may be.
-    pub entry_bytes_max: usize,
-    /// Units that one command may cost: [`COMMAND_MAX`], or less in a simulated server of another build.
-    pub command_cost_max: u64,
-    /// When a snapshot is due.
-    pub snapshot: SnapshotPolicy,
-    /// How containers and TTL nodes are found and deleted.
-    pub reap: ReapPolicy,
-}
-
-/// Server 1, which takes no snapshot of its own accord.
-impl Default for SequencerConfig {
-    fn default() -> Self {
-        Self {
-            server: 1,
-            incarnation: 1,
-            tick_ms: 1000,
-            features: 0,
-            batch_bytes_max: 1 << 20,
-            entry_bytes_max: 64 << 20,
-            command_cost_max: COMMAND_MAX,
-            snapshot: SnapshotPolicy::NEVER,
-            reap: ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 1, never_used_max_ms: 0 },
-        }
-    }
-}
 
 /// The results of one tick.
 #[derive(Clone, Debug, Default)]
@@ -91,31 +56,6 @@ pub struct Ticked {
     pub reaped: Vec<Chosen>,
 }
 
-/// A log entry that is no batch, although its checksum is right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotABatch;
-
-/// All that a snapshot writer needs: one zxid's state, immutable.
-#[derive(Clone, Debug)]
-pub struct FrozenState {
-    /// The snapshot below the changes.
-    pub snapshot: Arc<Snapshot>,
-    /// Changes of the tree since that snapshot.
-    pub delta: Arc<Delta>,
-    /// Live sessions with their ephemerals.
-    pub sessions: SessionTable,
-    /// The last zxid that is part of the state.
-    pub zxid: Zxid,
-    /// Place in the log of the last entry that is part of the state.
-    pub index: u64,
-    /// Term of that entry.
-    pub term: u64,
-    /// Znodes of the tree.
-    pub nodes: u64,
-    /// The driver's own, kept in the snapshot as it is.
-    pub extra: Vec<u8>,
-}
-
 /// Orders commands while this server leads, and applies committed entries.
 pub struct Sequencer {
     config: SequencerConfig,
@@ -124,12 +64,9 @@ pub struct Sequencer {
     reaper: Reaper,
     /// Set while this server leads: the zxid that the next command takes.
     next_zxid: Option<u64>,
-    queue: Queue,
+    backlog: Backlog,
     /// See [`Sequencer::take_unordered`].
     unordered: VecDeque<Proposals>,
-    /// Whether a command that waits or is proposed may give the first subtree a quota: those behind it then cost more
-    /// than the state tells.
-    quotas_ahead: bool,
     /// Batches proposed by this server and not yet committed, in log order.
     proposed: VecDeque<Batch>,
     /// Of another leader's, which are not committed here yet.
@@ -145,12 +82,7 @@ pub struct Sequencer {
     /// The servers of the ensemble in the configuration. `None` without an ensemble.
     servers: Option<Text>,
     /// The change of that list which a client asked for.
-    asked: Option<Box<Asked>>,
-    asked_changes: u64,
-    oversized: Option<Oversized>,
-    /// See [`Sequencer::refuse_growth`].
-    refuses_growth: bool,
-    growth_refused: u64,
+    reconfiguration: Reconfiguration,
     /// See [`Sequencer::admit`].
     all_members_know: bool,
     /// A batch with `features::ADMITTED` was proposed in this leadership.
@@ -168,9 +100,8 @@ impl Sequencer {
             deadlines: Deadlines::new(config.tick_ms, (config.server, config.incarnation)),
             reaper: Reaper::new(config.reap),
             next_zxid: None,
-            queue: Queue::default(),
+            backlog: Backlog::new(&config),
             unordered: VecDeque::new(),
-            quotas_ahead: false,
             proposed: VecDeque::new(),
             prepared: Prepared::default(),
             index,
@@ -180,11 +111,7 @@ impl Sequencer {
             quota_reported: Millis(0),
             counted: Millis(0),
             servers: None,
-            asked: None,
-            asked_changes: 0,
-            oversized: None,
-            refuses_growth: false,
-            growth_refused: 0,
+            reconfiguration: Reconfiguration::default(),
             all_members_know: true,
             has_admitted: false,
             turn: Turn::default(),
@@ -301,7 +228,16 @@ impl Sequencer {
     }
 
     fn propose_own(&mut self, kind: CommandKind) {
-        self.propose_for(None, kind);
+        self.propose_last(Command::own(None, kind));
+    }
+
+    fn propose_last(&mut self, command: Command) {
+        self.wait(Proposals { commands: Vec::from([command]), ..Proposals::default() });
+    }
+
+    fn wait(&mut self, proposals: Proposals) {
+        let (is_applied, admits) = (self.proposed.is_empty(), self.admits());
+        self.backlog.wait(&backlog::Present { machine: &mut self.machine, is_applied, admits }, proposals);
     }
 
     /// Takes the commands that waited, or were not committed, when another server began to lead. Drop them where a long
@@ -314,7 +250,7 @@ impl Sequencer {
     pub fn end_leadership(&mut self) {
         self.next_zxid = None;
         self.has_admitted = false;
-        self.unordered.append(&mut self.queue.take());
+        self.unordered.append(&mut self.backlog.take());
         let proposed = self.proposed.drain(..);
         self.unordered.extend(proposed.map(|Batch { identities, commands, .. }| Proposals {
             identities,
@@ -323,7 +259,7 @@ impl Sequencer {
         }));
         self.deadlines.clear();
         self.machine.stop_counting();
-        self.forget_asked();
+        self.reconfiguration.forget();
     }
 
     /// Whether this server leads, as far as it knows, and gives out zxids.
@@ -347,12 +283,12 @@ impl Sequencer {
 
     /// Bytes of the commands that wait for a log entry.
     pub const fn bytes_waiting(&self) -> usize {
-        self.queue.bytes()
+        self.backlog.bytes()
     }
 
     /// Commands that wait for a log entry.
     pub const fn commands_waiting(&self) -> usize {
-        self.queue.commands()
+        self.backlog.commands()
     }
 
     /// A shard's report of the sessions it heard from, complete up to `upto`.
@@ -404,54 +340,106 @@ impl Sequencer {
         Some(report)
     }
 
-    /// The next log entry, made of everything that waits, up to the limit; it always fits (`room`). `None` when nothing
-    /// waits or another leads. `None` also if the next command is costly and batches are not applied yet (`room`).
+    /// The next log entry, made of everything that waits, up to the limit; it always fits (`backlog`). `None` when nothing
+    /// waits or another leads. `None` also if the next command is costly and batches are not applied yet (`backlog`).
     pub fn take_batch(&mut self, time: WallMillis) -> Option<Batch> {
         let first_zxid = self.next_zxid?;
-        if !self.judge_next(time, first_zxid) {
-            return None;
-        }
-        let mut batch =
-            Batch { time, first_zxid, features: self.features(), identities: Vec::new(), commands: Vec::new() };
-        let (mut bytes, mut cost) = (0, 0);
-        while bytes < self.config.batch_bytes_max
-            && self.weigh_next().is_some_and(|next| cost == 0 || cost + next <= self.entry_cost_max())
-            && let Some(mut proposals) = self.queue.pop_front()
-        {
-            bytes += proposals.bytes;
-            cost += proposals.cost;
-            if batch.commands.is_empty() {
-                batch.identities = proposals.identities;
-                batch.commands = proposals.commands;
-                batch.commands.reserve_exact(self.commands_that_fit(bytes, cost));
-                continue;
-            }
-            let offset = u32::try_from(batch.identities.len()).expect("fewer identities than commands");
-            batch.identities.append(&mut proposals.identities);
-            for command in &mut proposals.commands {
-                command.identities += offset;
-            }
-            batch.commands.append(&mut proposals.commands);
-        }
-        if batch.commands.is_empty() {
-            return None;
-        }
-        batch.share_identities();
+        let (is_applied, admits, features) = (self.proposed.is_empty(), self.admits(), self.features());
+        let mut present = backlog::Present { machine: &mut self.machine, is_applied, admits };
+        let empty = Batch { time, first_zxid, features, identities: Vec::new(), commands: Vec::new() };
+        let batch = self.backlog.fill(&mut present, empty)?;
         let taken = batch.commands.iter().filter(|command| command.takes_zxid()).count() as u64;
         self.next_zxid = Some(first_zxid + taken);
-        self.has_admitted |= self.admits();
+        self.has_admitted |= admits;
         Some(batch)
     }
 
-    /// Commands of the proposals that go into a batch that has this many bytes.
-    fn commands_that_fit(&self, mut bytes: usize, mut cost: u64) -> usize {
-        let fits = |waiting: &&Proposals| {
-            cost += waiting.cost;
-            let fits = bytes < self.config.batch_bytes_max && cost <= self.entry_cost_max();
-            bytes += waiting.bytes;
-            fits
+    /// The configured features and those of this leadership, with a mark that no other change of the list may begin.
+    fn features(&self) -> u32 {
+        let reconfiguring = if self.reconfiguration.waits() { features::RECONFIGURING } else { 0 };
+        let admitted = if self.admits() { features::ADMITTED } else { 0 };
+        self.config.features | reconfiguring | features::BOUNDS | admitted
+    }
+
+    /// Whether every member of the ensemble has reported that it knows `features::ADMITTED`. True at first: a standalone server has
+    /// no other members.
+    pub const fn admit(&mut self, all_members_know: bool) {
+        self.all_members_know = all_members_know;
+    }
+
+    /// Whether the batches of this leader have `features::ADMITTED`: all members know it, or entries have it already. A member that
+    /// is down, as each is in a rolling upgrade, changes nothing then. Without the bit, commands are judged when they are applied.
+    pub const fn admits(&self) -> bool {
+        self.all_members_know || self.has_admitted || self.machine.has_admitted()
+    }
+
+    /// From now on, or no longer, a leader refuses commands of clients that may add data to the tree: QUOTAEXCEEDED.
+    pub const fn refuse_growth(&mut self, refuses: bool) {
+        self.backlog.refuse_growth(refuses);
+    }
+
+    /// Whether it does.
+    pub const fn refuses_growth(&self) -> bool {
+        self.backlog.refuses_growth() && self.is_leading()
+    }
+
+    /// Commands that were refused for that.
+    pub const fn growth_refused(&self) -> u64 {
+        self.backlog.growth_refused()
+    }
+
+    /// The last command that was found to fit no entry since it was last told: for the log.
+    pub const fn take_oversized(&mut self) -> Option<Oversized> {
+        self.backlog.take_oversized()
+    }
+
+    /// The list of servers, and the change of it that is under way.
+    pub const fn servers(&self) -> ServerList<'_> {
+        ServerList::new(&self.machine, &self.reconfiguration)
+    }
+
+    /// Whether a look at the members is worth while before the next tick.
+    pub fn is_reconfiguring(&self) -> bool {
+        self.is_leading() && self.reconfiguration.is_under_way(&self.machine)
+    }
+
+    /// The next step of a membership change, if one can be done now. To be called only when the log has room for it and
+    /// no membership change is on its way. The result must be proposed at once.
+    pub fn reconfigure(&mut self, now: Millis, wall: WallMillis, seen: &MembersSeen) -> Option<Proposal> {
+        let present = reconfig::Present {
+            now,
+            wall,
+            machine: &self.machine,
+            next_zxid: self.next_zxid?,
+            features: self.config.features,
+            oldest_proposed: self.proposed.front().map(|batch| batch.first_zxid),
+            is_idle: self.backlog.commands() == 0 && self.proposed.is_empty(),
         };
-        self.queue.iter().take_while(fits).map(|waiting| waiting.commands.len()).sum()
+        match self.reconfiguration.next(&present, seen)? {
+            Step::Propose(proposal) => {
+                // The end of a joint change takes a zxid.
+                self.next_zxid = self.next_zxid.map(|next| next + u64::from(proposal.changes.is_empty()));
+                return Some(proposal);
+            }
+            Step::Last(command) => self.propose_last(command),
+            Step::First(commands) => self.backlog.put_first(commands),
+        }
+        None
+    }
+
+    /// The proposal was not taken.
+    pub fn reconfigure_failed(&mut self) {
+        if let Some(command) = self.reconfiguration.fail() {
+            self.propose_last(command);
+        }
+    }
+
+    /// A change of the list was ordered, or came to its end.
+    fn track_change(&mut self, now: Millis, origin: Option<Origin>, outcome: &Outcome) {
+        let newest_proposed = self.proposed.back().map(|batch| batch.first_zxid);
+        if let Some(command) = self.reconfiguration.track(now, &self.machine, newest_proposed, origin, outcome) {
+            self.propose_last(command);
+        }
     }
 
     /// Replaces the state by that of a snapshot, up to that log entry. This server follows. Returns the former state,
@@ -459,7 +447,7 @@ impl Sequencer {
     pub fn install(&mut self, mut machine: StateMachine, index: u64, term: u64) -> (StateMachine, Option<FrozenState>) {
         self.end_leadership();
         machine.limit_cost(self.config.command_cost_max);
-        self.asked_changes += self.machine.list_changes() + 1;
+        self.reconfiguration.note_installed(self.machine.list_changes());
         (self.index, self.term) = (index, term);
         self.since_snapshot = SinceSnapshot::default();
         (core::mem::replace(&mut self.machine, machine), self.frozen.take())

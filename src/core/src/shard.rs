@@ -31,10 +31,13 @@ mod activity;
 pub mod audit;
 mod config;
 pub mod conn;
+mod conns;
+pub mod counters;
 mod delays;
 mod effects;
 mod events;
 mod flow;
+pub mod four_letter;
 mod freshness;
 mod greeting;
 mod in_flight;
@@ -46,6 +49,8 @@ mod long;
 mod memory;
 mod metered;
 mod outcomes;
+mod passes;
+pub mod pieces;
 mod proposal_flow;
 mod read;
 mod reply;
@@ -63,13 +68,15 @@ mod watch_events;
 
 use crate::apply::outcome::AppliedBatch;
 use crate::ids::{ConnId, Millis, Zxid};
-use crate::shard::conn::{AddressIdentities, BufferPool, Close, Conn, Conns};
-use crate::shard::load::{LoadMeter, Loads};
-use crate::tree::acl;
-use corral_types::Micros;
-
-use crate::report::Statistics;
+use crate::limits::PIECE_ENTRIES;
+use crate::shard::conn::{AddressIdentities, BufferPool, Close, Conn};
+use crate::shard::conns::Conns;
+use crate::shard::counters::{ConnCounters, Statistics};
+use crate::shard::load::LoadMeter;
+use crate::shard::passes::Pass;
+use crate::shard::pieces::Piece;
 use crate::shard::watch::WatchTable;
+use crate::tree::acl;
 use crate::tree::view::View;
 use activity::Activity;
 use alloc::collections::VecDeque;
@@ -78,6 +85,8 @@ use alloc::vec::Vec;
 pub use config::ShardConfig;
 use core::iter;
 use core::mem;
+use corral_types::Micros;
+use corral_wire::fourletter::FourLetter;
 use delays::Delay;
 pub use effects::{Answer, Effects, Garbage, Question, Requests, SessionActivity};
 use events::Mailbox;
@@ -100,10 +109,10 @@ use watch_events::WatchEvents;
 /// One core's connections, view, watches and sessions.
 pub struct Shard {
     config: ShardConfig,
-    pub(crate) view: View,
-    pub(crate) watches: WatchTable,
-    pub(crate) conns: Conns,
-    pub(crate) sessions: Sessions,
+    view: View,
+    watches: WatchTable,
+    conns: Conns,
+    sessions: Sessions,
     flow: ProposalFlow,
     in_flight: InFlight,
     writes: WriteQueues,
@@ -136,7 +145,7 @@ pub struct Shard {
     loads: LoadMeter,
     /// The time of the call that is under way.
     clock: Micros,
-    pub(crate) statistics: Statistics,
+    statistics: Statistics,
 }
 
 /// Whether the server stops.
@@ -389,9 +398,27 @@ impl Shard {
         self.shedding.take_if(|shedding| shedding.is_over());
     }
 
-    /// The load by clients in the last window.
-    pub(crate) const fn loads(&self) -> &Loads {
-        self.loads.last()
+    /// This shard's part of an answer to a four-letter command, from a place that an earlier piece gave; 0 begins. `crst` and `srst`
+    /// are carried out here.
+    pub fn report(&mut self, command: FourLetter, from: usize) -> Piece {
+        match command {
+            FourLetter::Crst => {
+                self.conns.range_mut(from, PIECE_ENTRIES).for_each(|conn| conn.counters = ConnCounters::reset())
+            }
+            FourLetter::Srst => self.statistics = Statistics::default(),
+            _ => {}
+        }
+        let pass = Pass {
+            config: &self.config,
+            view: &self.view,
+            watches: &self.watches,
+            conns: &self.conns,
+            sessions: &self.sessions,
+            loads: self.loads.last(),
+            statistics: &self.statistics,
+            connection_bytes: self.memory.held(),
+        };
+        pass.piece(command, from)
     }
 
     /// Whether the driver should leave this connection's socket unread for now.
@@ -412,11 +439,6 @@ impl Shard {
     /// How many bytes wait to be sent.
     pub fn unsent_bytes(&self, id: ConnId) -> usize {
         self.conns.get(id).map_or(0, Conn::unsent)
-    }
-
-    /// Bytes that all connections hold.
-    pub(crate) const fn connection_bytes(&self) -> usize {
-        self.memory.held()
     }
 
     /// The work that the last call did, see [`TURN_COST_MAX`](crate::limits::TURN_COST_MAX).
@@ -468,7 +490,6 @@ impl Shard {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use corral_wire::fourletter::FourLetter;
 
     /// A shard of an empty tree that answers all commands but `wchc`.
     pub(crate) fn shard() -> Shard {

@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use corral_consensus::{Append, ReplacedLog, ServerId};
 use corral_core::ids::ShardId;
-use corral_core::report::{Mode, Obstacle, Quorum, ReconfigStep, Sizes};
-use corral_core::sequencer::FrozenState;
+use corral_core::report::{Mode, Obstacle, Quorum};
+use corral_core::sequencer::{FrozenState, ReconfigStep};
 use corral_core::shard::{self, ShardMessage};
+use corral_core::sizes::Sizes;
 use corral_core::tree::snapshot::Snapshot;
 use corral_peer::{Generation, Kind};
 

@@ -29,7 +29,7 @@ use corral_consensus::{
 use corral_core::apply::outcome::AppliedBatch;
 use corral_core::ids::ShardId;
 use corral_core::report::Mode;
-use corral_core::sequencer::{Sequencer, Ticked};
+use corral_core::sequencer::{Sequencer, Ticked, take_wrong_attaches};
 use corral_core::shard::{self, Requests, SessionActivity, ShardMessage};
 use corral_peer::Generation;
 
@@ -248,7 +248,7 @@ impl<M: Replicated> Engine<M> {
     fn take_requests(&mut self, now: Now, shard: ShardId, Requests { mut proposals, syncs }: Requests) {
         let sequencer = self.machine.sequencer_mut();
         if !proposals.commands.is_empty() {
-            let refused = sequencer.take_wrong_attaches(&mut proposals);
+            let refused = take_wrong_attaches(sequencer.machine(), &mut proposals);
             if !refused.is_empty() {
                 self.out.push(Effect::Shard(shard, ShardMessage::Refused(refused)));
             }

@@ -548,21 +548,21 @@ impl Peers {
 
     /// The list of servers has changed: connects to its servers. A leader that is not in it counts as lost.
     pub(crate) fn follow(&mut self, replica: &mut Replica, sequencer: &Sequencer, out: &mut Outbox) {
-        if let Some(wanted) = sequencer.wanted() {
+        let servers = sequencer.servers();
+        if let Some(wanted) = servers.wanted() {
             self.wanted = membership_of(&wanted);
         }
         self.known_features.membership_changed();
-        let listed = sequencer.lists(replica.raft().id().0);
+        let listed = servers.lists(replica.raft().id().0);
         if (self.listed, listed) == (Some(true), Some(false)) {
             tracing::warn!(
                 "this server is being removed from the ensemble: stop it then, or add it again with reconfig"
             );
         }
         self.listed = listed;
-        let known = sequencer.known_servers();
+        let known = servers.known();
         let lost = leader_out_of(replica.raft(), known.as_ref());
-        let list = sequencer.listed_servers();
-        let (counting, moved) = self.advertised.follow(list, known, &self.configured);
+        let (counting, moved) = self.advertised.follow(servers.listed(), known, &self.configured);
         moved.into_iter().for_each(|moved| out.peers(ToPeers::Moved(moved)));
         out.peers(ToPeers::Connect(addresses(counting, &self.configured)));
         if let Some(lost) = lost {

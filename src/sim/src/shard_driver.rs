@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 
 use corral_core::ids::{ConnId, Millis, Zxid};
-use corral_core::report::Piece;
 use corral_core::shard::conn::Close;
+use corral_core::shard::pieces::Piece;
 use corral_core::shard::{
     ClientEvent, Effects, NewClient, Question, Requests, SessionActivity, Shard, ShardConfig, ShardEvent, ShardMessage,
 };

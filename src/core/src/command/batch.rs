@@ -12,7 +12,7 @@ use crate::features;
 use crate::ids::{ConnId, Origin, ShardId, WallMillis};
 use crate::ops::WriteOp;
 use crate::quota::count::Counted;
-use crate::servers::Reconfig;
+use crate::servers::reconfig::Reconfig;
 use crate::shared::Data;
 use crate::tree::acl::{AclSpec, Identity};
 use alloc::boxed::Box;

@@ -3,7 +3,7 @@
 use crate::ids::{Origin, SessionId};
 use crate::ops::{self, WriteOp};
 use crate::quota::count::Counted;
-use crate::servers::Reconfig;
+use crate::servers::reconfig::Reconfig;
 use crate::shared::{Data, Text};
 use alloc::boxed::Box;
 use alloc::vec::Vec;

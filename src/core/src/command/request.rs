@@ -3,7 +3,7 @@
 use super::kinds::CommandKind;
 use crate::ops::WriteOp;
 use crate::ops::decode::Refused;
-use crate::servers::Reconfig;
+use crate::servers::reconfig::Reconfig;
 use crate::shared::Text;
 use crate::tree::acl::AclSpec;
 use alloc::boxed::Box;

@@ -2,9 +2,12 @@
 //!
 //! Buckets as in ZooKeeper's `ExpiryQueue`; dates in UTC.
 
+use super::clients;
 use super::date::Date;
-use super::{ConnLine, Moment, Report, SessionLine};
+use super::facts::Moment;
+use super::sessions::SessionLine;
 use crate::ids::{Millis, WallMillis};
+use crate::shard::pieces::ConnLine;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,16 +19,16 @@ pub(super) fn bytes(line: &SessionLine) -> usize {
     SESSION_BYTES + line.ephemerals.iter().map(|path| path.len() + 2).sum::<usize>()
 }
 
-pub(super) fn text(report: &Report, moment: Moment) -> String {
+pub(super) fn text(sessions: &[SessionLine], conns: &[ConnLine], moment: Moment) -> String {
     let mut text = String::from("SessionTracker dump:\nSession ");
-    let _ = write(&mut text, report, moment);
+    let _ = write(&mut text, sessions, conns, moment);
     text
 }
 
-fn write(text: &mut String, report: &Report, moment: Moment) -> fmt::Result {
-    let sessions = report.sessions.iter().filter_map(|line| Some((line.due?, line.id)));
-    sets(text, moment, sessions)?;
-    let holders = report.sessions.iter().filter(|line| !line.ephemerals.is_empty());
+fn write(text: &mut String, sessions: &[SessionLine], conns: &[ConnLine], moment: Moment) -> fmt::Result {
+    let ends = sessions.iter().filter_map(|line| Some((line.due?, line.id)));
+    sets(text, moment, ends)?;
+    let holders = sessions.iter().filter(|line| !line.ephemerals.is_empty());
     let mut by_session: Vec<&SessionLine> = holders.collect();
     // Stable: the pieces of one session stay in order.
     by_session.sort_by_key(|line| line.id);
@@ -38,14 +41,14 @@ fn write(text: &mut String, report: &Report, moment: Moment) -> fmt::Result {
         }
     }
     text.push_str("Connections dump:\nConnections ");
-    sets(text, moment, report.conns.iter().map(|line| (line.due, Connection(line))))
+    sets(text, moment, conns.iter().map(|line| (line.due, Connection(line))))
 }
 
 struct Connection<'l>(&'l ConnLine);
 
 impl Display for Connection<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ip: /{} sessionId: {}", self.0.address(), self.0.session)
+        write!(f, "ip: /{} sessionId: {}", clients::address(self.0), self.0.session)
     }
 }
 
@@ -73,11 +76,11 @@ fn date_of(due: Millis, moment: Moment) -> WallMillis {
 
 #[cfg(test)]
 mod tests {
-    use super::super::clients::tests::line;
     use super::*;
     use crate::ids::SessionId;
     use crate::shared::Text;
     use alloc::vec;
+    use clients::sample;
 
     fn session(id: i64, due: Option<u64>, ephemerals: &[&str]) -> SessionLine {
         let ephemerals = ephemerals.iter().map(|path| Text::from(*path)).collect();
@@ -90,7 +93,7 @@ mod tests {
     fn nothing() {
         let expect = "SessionTracker dump:\nSession Sets (0)/(0):\nephemeral nodes dump:\n\
                       Sessions with Ephemerals (0):\nConnections dump:\nConnections Sets (0)/(0):\n";
-        assert_eq!(text(&Report::default(), MOMENT), expect);
+        assert_eq!(text(&[], &[], MOMENT), expect);
     }
 
     #[test]
@@ -101,13 +104,14 @@ mod tests {
             session(0x13, Some(4000), &["/a/e1"]),
             session(0x13, None, &["/a/e2"]),
         ];
-        let conns = vec![line("127.0.0.1:1", 0, 10_000), line("127.0.0.1:2", 0x11, 10_000), line("[::1]:3", 0x12, 500)];
+        let conns =
+            vec![sample("127.0.0.1:1", 0, 10_000), sample("127.0.0.1:2", 0x11, 10_000), sample("[::1]:3", 0x12, 500)];
         let expect = "SessionTracker dump:\nSession Sets (2)/(3):\n1 expire at Sat Nov 21 13:05:59 UTC 2026:\n\t0x12\n\
                       2 expire at Sat Nov 21 13:06:01 UTC 2026:\n\t0x11\n\t0x13\nephemeral nodes dump:\n\
                       Sessions with Ephemerals (2):\n0x11:\n\t/b/e3\n0x13:\n\t/a/e1\n\t/a/e2\nConnections dump:\n\
                       Connections Sets (2)/(3):\n1 expire at Sat Nov 21 13:05:57 UTC 2026:\n\
                       \tip: /[0:0:0:0:0:0:0:1]:3 sessionId: 0x12\n2 expire at Sat Nov 21 13:06:07 UTC 2026:\n\
                       \tip: /127.0.0.1:1 sessionId: 0x0\n\tip: /127.0.0.1:2 sessionId: 0x11\n";
-        assert_eq!(text(&Report { sessions, conns, ..Report::default() }, MOMENT), expect);
+        assert_eq!(text(&sessions, &conns, MOMENT), expect);
     }
 }

@@ -1,6 +1,8 @@
 //! Checks of a server's health, for probes.
 
-use super::{Gathered, Mode, Scarcity, SpaceFacts};
+use super::facts::Mode;
+use super::gathered::Gathered;
+use super::scarcity::{Scarcity, SpaceFacts};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

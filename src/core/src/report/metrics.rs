@@ -3,12 +3,18 @@
 //!
 //! Names are those of ZooKeeper 3.9 where it has the metric (protocol chapter 25).
 
+use super::facts::{LatencyFacts, Mode, PeerFacts, Quorum};
+use super::gathered::Gathered;
 use super::kind::Kind::{self, Counter, Gauge, Summary as Durations, Text};
 use super::kind::Origin::{self, Corral, Prometheus, ZooKeeper};
-use super::process::PeerFacts;
-use super::shards::ShardLoad;
-use super::value::{Summary, Value};
-use super::{Gathered, Histogram, Latency, LatencyFacts, Mode, Obstacle, Quantiles, Quorum, Sizes, Timing, decimal};
+use super::latencies::{Histogram, Quantiles};
+use super::obstacle::Obstacle;
+use super::scarcity::SpaceFacts;
+use super::top;
+use super::value::{Summary, Value, decimal};
+use crate::shard::counters::Latency;
+use crate::shard::pieces::ShardLoad;
+use crate::sizes::Sizes;
 use crate::tree::acl;
 use alloc::boxed::Box;
 use alloc::format;
@@ -52,7 +58,7 @@ impl Values {
                 known.facts.peers.iter().map(|peer| (format!("{}", peer.id), number(peer).into())).collect()
             }
             Self::Shards(number) => {
-                known.report.shards.iter().map(|shard| (format!("{}", shard.id.0), number(shard).into())).collect()
+                known.report.shards().iter().map(|shard| (format!("{}", shard.id.0), number(shard).into())).collect()
             }
             Self::Times(times) => {
                 let value = |times: &Histogram| Value::Histogram(Box::new(*times));
@@ -95,14 +101,6 @@ const fn labelled(kind: Kind, name: &'static str, label: &'static str, help: &'s
     Metric { name, kind, origin: Origin::Corral, help, source: Source::Labelled(label, values) }
 }
 
-impl From<&Timing> for Value {
-    fn from(of: &Timing) -> Self {
-        let average_ten_thousandths = of.us_sum.saturating_mul(10) / of.count.max(1);
-        let (sum, min, max) = (of.us_sum / 1000, of.us_min / 1000, of.us_max / 1000);
-        Self::Summary(Summary { count: of.count, sum, min, max, average_ten_thousandths, quantiles: None })
-    }
-}
-
 /// A summary with quantiles.
 fn with_quantiles(latency: &Latency, quantiles: Quantiles) -> Value {
     match latency.into() {
@@ -122,7 +120,7 @@ fn of_proposals(known: &Gathered, size: fn(&Sizes) -> i64) -> Value {
 
 fn memory_by_owner(known: &Gathered) -> Vec<(String, Value)> {
     let facts = &known.facts;
-    let of_shards = |bytes: fn(&ShardLoad) -> u64| known.report.shards.iter().map(bytes).sum::<u64>();
+    let of_shards = |bytes: fn(&ShardLoad) -> u64| known.report.shards().iter().map(bytes).sum::<u64>();
     let owners = [
         ("delta", of_shards(|shard| shard.delta_bytes) + facts.delta_bytes),
         ("connections", of_shards(|shard| shard.connection_bytes)),
@@ -369,7 +367,7 @@ pub const METRICS: &[Metric] = &[
         k.facts.spaces.last().map(|space| space.free_bytes).into()
     }),
     server(Corral, Gauge, "disk_space_low", "1 while the next log segments and snapshots have no room", |k| {
-        k.facts.spaces.iter().any(super::SpaceFacts::is_low).into()
+        k.facts.spaces.iter().any(SpaceFacts::is_low).into()
     }),
     server(
         Corral,
@@ -397,10 +395,10 @@ pub const METRICS: &[Metric] = &[
         Gauge,
         "busiest_address_requests",
         "requests in a second of the address that sends most, in the last two seconds",
-        |k| k.report.top.busiest().map(|row| row.requests_per_second).into(),
+        |k| top::busiest(&k.report.top).map(|row| row.requests_per_second).into(),
     ),
     server(Corral, Text, "busiest_address", "this address", |k| {
-        k.report.top.busiest().map(|row| acl::address_text(*row.key)).as_deref().into()
+        top::busiest(&k.report.top).map(|row| acl::address_text(*row.key)).as_deref().into()
     }),
     server(Corral, Gauge, "serving", "1 while the server accepts sessions and writes", |k| serves(k).into()),
     server(Corral, Text, "not_serving_reason", "why it does not, or none", |k| {
@@ -571,8 +569,8 @@ impl Sample {
     }
 }
 
-/// All metrics that this server has, in the order of the table.
-pub(super) fn samples(known: &Gathered) -> impl Iterator<Item = Sample> {
+/// All metrics that this server has, in the order of the table. Gathered for [`FourLetter::Mntr`](corral_wire::fourletter::FourLetter::Mntr).
+pub fn samples(known: &Gathered) -> impl Iterator<Item = Sample> {
     METRICS.iter().flat_map(|metric| metric.samples(known)).filter(|sample| sample.value != Value::Absent)
 }
 

@@ -1,23 +1,25 @@
 //! `srvr` and `stat`: the server block that `zkServer.sh status` and many monitors read.
 
-use super::{Mode, Report, ServerFacts, clients, decimal};
+use super::clients;
+use super::facts::{Mode, ServerFacts};
+use super::value::decimal;
+use crate::shard::pieces::{ConnLine, Totals};
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
 
-pub(super) fn block(report: &Report, facts: &ServerFacts, with_clients: bool) -> String {
+pub(super) fn block(totals: &Totals, facts: &ServerFacts, clients: Option<&[ConnLine]>) -> String {
     let mut text = format!("Zookeeper version: {}\n", facts.version);
     if facts.mode == Mode::ReadOnly {
         text.push_str("READ-ONLY mode; serving only read-only clients\n");
     }
-    if with_clients {
+    if let Some(lines) = clients {
         text.push_str("Clients:\n");
-        for line in &report.conns {
+        for line in lines {
             clients::brief(line, &mut text);
         }
         text.push('\n');
     }
-    let totals = &report.totals;
     let latency = totals.statistics.latency();
     let _ = write!(
         text,
@@ -42,9 +44,10 @@ pub(super) fn block(report: &Report, facts: &ServerFacts, with_clients: bool) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Obstacle, Totals};
+    use super::super::Obstacle;
     use super::*;
     use crate::ids::Zxid;
+    use crate::shard::pieces::Totals;
 
     #[test]
     fn blocks_as_zookeeper_prints_them() {
@@ -54,22 +57,21 @@ mod tests {
             totals.statistics.reads.note(ms);
         }
         totals.statistics.updates.note(2);
-        let conns = alloc::vec![clients::tests::line("10.0.0.7:51822", 7, 0)];
-        let report = Report { totals, conns, ..Report::default() };
+        let conns = alloc::vec![clients::sample("10.0.0.7:51822", 7, 0)];
         let facts = ServerFacts { version: String::from("3.9.5-x"), ..ServerFacts::default() };
         let rest = "Latency min/avg/max: 0/4.25/14\nReceived: 31\nSent: 32\nConnections: 5\nOutstanding: 1\nZxid: 0xa\n\
                     Mode: standalone\nNode count: 12\n";
-        assert_eq!(block(&report, &facts, false), format!("Zookeeper version: 3.9.5-x\n{rest}"));
+        assert_eq!(block(&totals, &facts, None), format!("Zookeeper version: 3.9.5-x\n{rest}"));
         let alone = ServerFacts { mode: Mode::ReadOnly, ..facts.clone() };
         let text = format!(
             "Zookeeper version: 3.9.5-x\nREAD-ONLY mode; serving only read-only clients\n{}",
             rest.replace("standalone", "read-only")
         );
-        assert_eq!(block(&report, &alone, false), text);
+        assert_eq!(block(&totals, &alone, None), text);
         let held = ServerFacts { obstacle: Some(Obstacle::NoLeader), ..facts.clone() };
         let text = format!("Zookeeper version: 3.9.5-x\n{rest}Serving: no, it knows no leader\n");
-        assert_eq!(block(&report, &held, false), text);
+        assert_eq!(block(&totals, &held, None), text);
         let clients = "Clients:\n /10.0.0.7:51822[1](queued=0,recved=3,sent=3)\n\n";
-        assert_eq!(block(&report, &facts, true), format!("Zookeeper version: 3.9.5-x\n{clients}{rest}"));
+        assert_eq!(block(&totals, &facts, Some(&conns)), format!("Zookeeper version: 3.9.5-x\n{clients}{rest}"));
     }
 }

@@ -1,7 +1,8 @@
 //! `top`: addresses, sessions and beginnings of paths with most requests. ZooKeeper has no such command.
 
 use crate::ids::SessionId;
-use crate::shard::load::{Load, Loads, merge};
+use crate::shard::load::Load;
+use crate::shard::pieces::{Held, TopClients};
 use crate::shared::Text;
 use crate::tree::acl;
 use alloc::format;
@@ -15,76 +16,38 @@ use core::net::IpAddr;
 const ROWS: usize = 20;
 const TITLES: [&str; 6] = ["requests/s", "bytes/s", "work %", "waiting", "watches", "connections"];
 
-/// Connections of an address or a session, now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Connections that are open.
-    pub connections: u64,
-    /// Requests without a reply.
-    pub waiting: u64,
-    /// Watched paths.
-    pub watches: u64,
+/// Addresses, most requests first.
+pub fn addresses(top: &TopClients) -> Vec<TopRow<&IpAddr>> {
+    rows(top, &top.loads.addresses, |address| held(&top.by_address, address))
 }
 
-impl Held {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.connections += other.connections;
-        self.waiting += other.waiting;
-        self.watches += other.watches;
-    }
+/// The address of most requests.
+pub fn busiest(top: &TopClients) -> Option<TopRow<&IpAddr>> {
+    addresses(top).into_iter().next()
 }
 
-/// The load of shards, and their connections as far as these were looked at.
-#[derive(Clone, Debug, Default)]
-pub struct TopClients {
-    /// The last window of each shard, added up.
-    pub loads: Loads,
-    /// Connections of the addresses in `loads`.
-    pub by_address: Vec<(IpAddr, Held)>,
-    /// Connections of the sessions in `loads`.
-    pub by_session: Vec<(SessionId, Held)>,
+/// Sessions with their addresses, most requests first.
+pub fn sessions(top: &TopClients) -> Vec<TopRow<&(SessionId, IpAddr)>> {
+    rows(top, &top.loads.sessions, |(session, _)| held(&top.by_session, session))
 }
 
-impl TopClients {
-    pub(super) fn merge(&mut self, other: Self) {
-        self.loads.merge(other.loads);
-        merge(&mut self.by_address, other.by_address, Held::add);
-        merge(&mut self.by_session, other.by_session, Held::add);
-    }
+/// Paths of at most two levels, most requests first. Their watches are not counted.
+pub fn prefixes(top: &TopClients) -> Vec<TopRow<&Text>> {
+    rows(top, &top.loads.prefixes, |_| Held::default())
+}
 
-    /// Addresses, most requests first.
-    pub fn addresses(&self) -> Vec<TopRow<&IpAddr>> {
-        self.rows(&self.loads.addresses, |address| held(&self.by_address, address))
-    }
-
-    /// The address of most requests.
-    pub fn busiest(&self) -> Option<TopRow<&IpAddr>> {
-        self.addresses().into_iter().next()
-    }
-
-    /// Sessions with their addresses, most requests first.
-    pub fn sessions(&self) -> Vec<TopRow<&(SessionId, IpAddr)>> {
-        self.rows(&self.loads.sessions, |(session, _)| held(&self.by_session, session))
-    }
-
-    /// Paths of at most two levels, most requests first. Their watches are not counted.
-    pub fn prefixes(&self) -> Vec<TopRow<&Text>> {
-        self.rows(&self.loads.prefixes, |_| Held::default())
-    }
-
-    fn rows<'l, K: Ord>(&self, list: &'l [(K, Load)], held: impl Fn(&K) -> Held) -> Vec<TopRow<&'l K>> {
-        let mut list: Vec<&(K, Load)> = list.iter().collect();
-        list.sort_by_key(|(key, load)| (Reverse((load.requests, load.bytes)), key));
-        let ms = self.loads.took_ms.max(1);
-        let row = |(key, load): &'l (K, Load)| TopRow {
-            key,
-            requests_per_second: load.requests.saturating_mul(1000) / ms,
-            bytes_per_second: load.bytes.saturating_mul(1000) / ms,
-            work_percent: load.cost.saturating_mul(100) / self.loads.total.cost.max(1),
-            held: held(key),
-        };
-        list.into_iter().take(ROWS).map(row).collect()
-    }
+fn rows<'l, K: Ord>(top: &TopClients, list: &'l [(K, Load)], held: impl Fn(&K) -> Held) -> Vec<TopRow<&'l K>> {
+    let mut list: Vec<&(K, Load)> = list.iter().collect();
+    list.sort_by_key(|(key, load)| (Reverse((load.requests, load.bytes)), key));
+    let ms = top.loads.took_ms.max(1);
+    let row = |(key, load): &'l (K, Load)| TopRow {
+        key,
+        requests_per_second: load.requests.saturating_mul(1000) / ms,
+        bytes_per_second: load.bytes.saturating_mul(1000) / ms,
+        work_percent: load.cost.saturating_mul(100) / top.loads.total.cost.max(1),
+        held: held(key),
+    };
+    list.into_iter().take(ROWS).map(row).collect()
 }
 
 fn held<K: PartialEq>(list: &[(K, Held)], key: &K) -> Held {
@@ -109,10 +72,10 @@ pub struct TopRow<K> {
 /// The answer as text.
 pub fn text(top: &TopClients) -> String {
     let mut text = format!("The last {} ms of each shard\n\n", top.loads.took_ms);
-    table(&mut text, "address", &top.addresses(), |address| acl::address_text(**address));
+    table(&mut text, "address", &addresses(top), |address| acl::address_text(**address));
     let session = |of: &&(SessionId, IpAddr)| format!("{} {}", of.0, acl::address_text(of.1));
-    table(&mut text, "session", &top.sessions(), session);
-    table(&mut text, "path", &top.prefixes(), |prefix| String::from(&***prefix));
+    table(&mut text, "session", &sessions(top), session);
+    table(&mut text, "path", &prefixes(top), |prefix| String::from(&***prefix));
     text
 }
 
@@ -137,6 +100,7 @@ fn table<K>(text: &mut String, head: &str, rows: &[TopRow<K>], name: impl Fn(&K)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::load::Loads;
 
     #[test]
     fn the_answer_has_three_tables() {

@@ -1,7 +1,8 @@
 //! Values of metrics, and the lines that show them.
 
-use super::counters::Latency;
+use super::facts::Timing;
 use super::latencies::{Histogram, Quantiles};
+use crate::shard::counters::Latency;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -16,9 +17,9 @@ pub enum Value {
     Whole(i64),
     /// A number of ten-thousandths.
     TenThousandths(u64),
-    /// Of a metric of [`Kind::Summary`](super::Kind::Summary).
+    /// Of a metric of [`Kind::Summary`](super::kind::Kind::Summary).
     Summary(Summary),
-    /// Of a metric of [`Kind::Histogram`](super::Kind::Histogram).
+    /// Of a metric of [`Kind::Histogram`](super::kind::Kind::Histogram).
     Histogram(Box<Histogram>),
     /// A word or a sentence.
     Text(String),
@@ -79,6 +80,14 @@ impl From<&Latency> for Value {
     }
 }
 
+impl From<&Timing> for Value {
+    fn from(of: &Timing) -> Self {
+        let average_ten_thousandths = of.us_sum.saturating_mul(10) / of.count.max(1);
+        let (sum, min, max) = (of.us_sum / 1000, of.us_min / 1000, of.us_max / 1000);
+        Self::Summary(Summary { count: of.count, sum, min, max, average_ten_thousandths, quantiles: None })
+    }
+}
+
 impl Value {
     /// The lines of a metric of this name: a name, and a number or a text. A summary has five, and four more if its quantiles are
     /// known. A histogram has six.
@@ -111,4 +120,25 @@ impl Value {
 fn quantiles(of: &Quantiles) -> [(&'static str, Value); 4] {
     [("p50", of.p50), ("p95", of.p95), ("p99", of.p99), ("p999", of.p999)]
         .map(|(part, us)| (part, Value::TenThousandths(us.saturating_mul(10))))
+}
+
+/// Ten-thousandths as Java prints a double rounded to four digits: at least one after the point, no trailing zeros.
+pub(super) fn decimal(ten_thousandths: u64) -> String {
+    let mut text = alloc::format!("{}.{:04}", ten_thousandths / 10_000, ten_thousandths % 10_000);
+    while text.ends_with('0') && !text.ends_with(".0") {
+        text.pop();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_as_java_prints_them() {
+        for (value, text) in [(0, "0.0"), (5000, "0.5"), (4217, "0.4217"), (120_000, "12.0"), (12_500, "1.25")] {
+            assert_eq!(decimal(value), text);
+        }
+    }
 }

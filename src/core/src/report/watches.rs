@@ -1,8 +1,8 @@
 //! `wchs`, `wchc`, `wchp`: the data watch table, as ZooKeeper tells of no other. Persistent and recursive watches stand
 //! there too; child watches do not.
 
-use super::Watched;
 use crate::ids::SessionId;
+use crate::shard::pieces::Watched;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

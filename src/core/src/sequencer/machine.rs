@@ -1,6 +1,7 @@
 //! The sequencer as the machine that Raft replicates.
 
-use super::{NotABatch, Sequencer};
+use super::Sequencer;
+use super::prepared::NotABatch;
 use crate::apply::outcome::AppliedEntry;
 use alloc::vec::Vec;
 use corral_types::{Index, Machine, ServerId, Term};
@@ -9,7 +10,7 @@ impl Machine for Sequencer {
     type Fault = NotABatch;
 
     fn commands_queued(&self) -> usize {
-        self.queue.commands()
+        self.backlog.commands()
     }
 
     fn next_batch(&mut self) -> Option<Vec<u8>> {

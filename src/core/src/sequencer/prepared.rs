@@ -3,7 +3,6 @@
 //! So an unreadable entry never gets into a log, and no entry is decoded twice. The kept batches are a mere cache: an
 //! entry that is not here is decoded when it is committed.
 
-use super::NotABatch;
 use crate::command::Batch;
 use alloc::collections::VecDeque;
 
@@ -16,6 +15,10 @@ type Name = (u64, u64, usize, usize);
 fn name(index: u64, term: u64, payload: &[u8]) -> Name {
     (index, term, payload.as_ptr().addr(), payload.len())
 }
+
+/// A log entry that is no batch, although its checksum is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotABatch;
 
 /// Decoded batches of entries that are not committed yet.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 //! Pure: its input is the members as Raft observes them, and its output is the next proposal. The steps, each tried
 //! again at the next look until it can be done:
 //!
-//! 1. A joining server is wanted as a member without a vote, and so receives everything ([`Sequencer::wanted`]).
+//! 1. A joining server is wanted as a member without a vote, and so receives everything ([`ServerList::wanted`]).
 //! 2. Once a majority of the new list is in step the membership enters joint consensus with it. The entry that begins
 //!    this holds the new list and the origin of the request, so that every server knows them. A server that has not
 //!    caught up then is a member without a vote, and gets its vote as soon as it has. If no majority is in step, nothing
@@ -15,15 +15,13 @@
 //! A new leader goes on with a change that was begun. A change that was not begun ends with its leader, and so does the
 //! connection of the client. Servers that had joined for it are removed again.
 
-use super::Sequencer;
 use crate::apply::outcome::Outcome;
-use crate::command::{Batch, Command, CommandKind, Proposals};
+use crate::apply::{self, StateMachine};
+use crate::command::{Batch, Command, CommandKind};
 use crate::ids::{Millis, Origin, WallMillis};
 use crate::limits::{RECONFIG_CATCH_UP_MS, RECONFIG_FAREWELL_MS, RECONFIG_GRACE_MS, RECONFIG_UNREACHED_MS};
-use crate::report::ReconfigStep;
 use crate::servers::{Role, Servers};
 use crate::shared::Text;
-use crate::{apply, features};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -51,6 +49,35 @@ pub(super) struct Asked {
     /// When a majority of the new list could be reached last.
     reached: Millis,
     stage: Stage,
+}
+
+/// How far a membership change is. The first two only the leader knows of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReconfigStep {
+    /// None is under way.
+    #[default]
+    None,
+    /// Joining servers receive everything, until a majority of the new list is in step.
+    CatchingUp,
+    /// The entry with which the old and the new list begin to count is on its way.
+    Entering,
+    /// Majorities of both lists are needed, until the entry is committed with which the new one counts alone.
+    Joint,
+}
+
+impl ReconfigStep {
+    /// All steps, in their order.
+    pub const ALL: [Self; 4] = [Self::None, Self::CatchingUp, Self::Entering, Self::Joint];
+
+    /// The name in `mntr`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::CatchingUp => "catching-up",
+            Self::Entering => "entering",
+            Self::Joint => "joint",
+        }
+    }
 }
 
 /// The members as Raft observes them.
@@ -88,171 +115,141 @@ pub struct Proposal {
     pub context: Vec<u8>,
 }
 
-impl Sequencer {
-    /// A client's change was ordered, and has passed all checks that need no look at the members.
-    fn ask(&mut self, now: Millis, origin: Option<Origin>, servers: &Servers, version: u64) {
-        if self.asked.is_some() || self.machine.begun().is_some() {
-            return self.propose_for(origin, CommandKind::ReconfigFails(ErrorCode::ReconfigInProgress));
-        }
-        let behind = self.proposed.back().map(|batch| batch.first_zxid);
-        let servers = servers.clone();
-        self.asked =
-            Some(Box::new(Asked { servers, version, behind, origin, since: now, reached: now, stage: Stage::Waits }));
-        self.asked_changes += 1;
-    }
+/// The next work of the sequencer for a change.
+pub(super) enum Step {
+    /// Proposes an entry of its own. The command in an entry that ends a joint change takes the next zxid.
+    Propose(Proposal),
+    /// Proposes a command, behind everything that waits.
+    Last(Command),
+    /// Proposes commands, ahead of everything that waits.
+    First(Vec<Command>),
+}
 
-    /// A change was ordered, or came to its end.
-    pub(super) fn track_change(&mut self, now: Millis, origin: Option<Origin>, outcome: &Outcome) {
+/// The present state of the sequencer, as far as the next step depends on it.
+pub(super) struct Present<'m> {
+    pub(super) now: Millis,
+    pub(super) wall: WallMillis,
+    pub(super) machine: &'m StateMachine,
+    /// The zxid that the next command takes.
+    pub(super) next_zxid: u64,
+    /// The configured bits of `features`.
+    pub(super) features: u32,
+    /// First zxid of the oldest batch that is proposed and not applied.
+    pub(super) oldest_proposed: Option<u64>,
+    /// No command waits, and no batch is proposed that is not applied.
+    pub(super) is_idle: bool,
+}
+
+impl Present<'_> {
+    /// The payload of an entry with this command.
+    fn context(&self, origin: Option<Origin>, kind: CommandKind) -> Vec<u8> {
+        let commands = Vec::from([Command::own(origin, kind)]);
+        let (time, first_zxid, features) = (self.wall, self.next_zxid, self.features);
+        Batch { time, first_zxid, features, identities: Vec::new(), commands }.encode()
+    }
+}
+
+/// The change that a client asked for, while this server leads.
+#[derive(Default)]
+pub(super) struct Reconfiguration {
+    asked: Option<Box<Asked>>,
+    /// How often [`Reconfiguration::asked`] has changed.
+    asked_changes: u64,
+}
+
+impl Reconfiguration {
+    /// A change was ordered, or came to its end. `newest_proposed` is the first zxid of the last batch that is proposed and not
+    /// applied. Returns the answer to a change that cannot begin.
+    pub(super) fn track(
+        &mut self,
+        now: Millis,
+        machine: &StateMachine,
+        newest_proposed: Option<u64>,
+        origin: Option<Origin>,
+        outcome: &Outcome,
+    ) -> Option<Command> {
         match outcome {
-            Outcome::Underway(next) => self.ask(now, origin, &next.0, next.1),
+            // It has passed all checks that need no look at the members.
+            Outcome::Underway(next) => {
+                if self.asked.is_some() || machine.begun().is_some() {
+                    return Some(failed(origin, ErrorCode::ReconfigInProgress));
+                }
+                let (servers, version) = (next.0.clone(), next.1);
+                let behind = newest_proposed;
+                let stage = Stage::Waits;
+                self.asked =
+                    Some(Box::new(Asked { servers, version, behind, origin, since: now, reached: now, stage }));
+                self.asked_changes += 1;
+            }
             // While this change waits, an ordered list is that of another command, and this change is answered in its
             // turn.
             Outcome::Later(answer)
                 if matches!(**answer, Outcome::Configured(_))
                     && self.asked.as_ref().is_some_and(|asked| asked.stage != Stage::Waits) =>
             {
-                self.forget_asked();
+                self.forget();
             }
             _ => {}
         }
+        None
     }
 
-    /// Returns the configured features, with a mark that no other change may begin. Once this change is in the log,
+    /// Whether a change was asked for and is not in the log: no other change may begin. Once this change is in the log,
     /// later commands find out by themselves whether it has ended. Another server may have answered its client before
     /// this server has applied it.
-    pub(super) fn features(&self) -> u32 {
-        let waits = self.asked.as_ref().is_some_and(|asked| asked.stage == Stage::Waits);
-        let reconfiguring = if waits { features::RECONFIGURING } else { 0 };
-        let admitted = if self.admits() { features::ADMITTED } else { 0 };
-        self.config.features | reconfiguring | features::BOUNDS | admitted
+    pub(super) fn waits(&self) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.stage == Stage::Waits)
     }
 
-    pub(super) fn forget_asked(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.asked_changes += u64::from(self.asked.take().is_some());
     }
 
-    /// Whether a look at the members is worth while before the next tick.
-    pub fn is_reconfiguring(&self) -> bool {
-        self.is_leading() && (self.asked.is_some() || self.machine.begun().is_some())
+    /// Another list may have taken the place of the former one.
+    pub(super) const fn note_installed(&mut self, list_changes: u64) {
+        self.asked_changes += list_changes + 1;
     }
 
-    /// How far a membership change is, as far as this server knows.
-    pub fn reconfig_step(&self) -> ReconfigStep {
-        match (&self.asked, self.machine.begun()) {
-            (_, Some(_)) => ReconfigStep::Joint,
-            (Some(asked), None) if asked.stage == Stage::Waits => ReconfigStep::CatchingUp,
-            (Some(_), None) => ReconfigStep::Entering,
-            (None, None) => ReconfigStep::None,
-        }
+    /// Whether a change is under way.
+    pub(super) fn is_under_way(&self, machine: &StateMachine) -> bool {
+        self.asked.is_some() || machine.begun().is_some()
     }
 
-    /// Changes whenever [`Sequencer::known_servers`] does.
-    pub const fn servers_version(&self) -> u64 {
-        self.machine.list_changes() + self.asked_changes
-    }
-
-    /// The list and its version, if clients may change it or have changed it; otherwise each server goes by its own
-    /// configuration.
-    pub fn listed_servers(&self) -> Option<(Servers, u64)> {
-        apply::servers(self.machine.view()).filter(|(_, version)| *version != 0)
-    }
-
-    fn list(&self) -> Option<Servers> {
-        self.listed_servers().map(|(servers, _)| servers)
-    }
-
-    /// Returns all servers that this one must be able to reach: the servers of the list, and the joining servers.
-    /// `None` where the configuration counts.
-    pub fn known_servers(&self) -> Option<Servers> {
-        let mut servers = self.list()?;
-        let more = [self.asked.as_ref().map(|asked| &asked.servers), self.machine.begun().map(|begun| &begun.servers)];
-        for (id, server) in more.into_iter().flatten().flat_map(|list| &list.0) {
-            // A server that moves is reached at its old address until the list has the new one.
-            servers.0.entry(*id).or_insert_with(|| server.clone());
-        }
-        Some(servers)
-    }
-
-    /// Whether this server is in the list, or, while that is being changed, will be; `None` where the configuration
-    /// counts.
-    pub fn lists(&self, server: u8) -> Option<bool> {
-        let list = self.list()?;
-        let next = self.machine.begun().map_or(&list, |begun| &begun.servers);
-        Some(next.0.contains_key(&server))
-    }
-
-    /// Returns the servers that should be members now, and their roles. `None` where the configuration counts. A
-    /// joining server learns first, and a future observer gets no vote any more.
-    pub fn wanted(&self) -> Option<Vec<(u8, Role)>> {
-        let servers = self.list()?;
-        let mut wanted: Vec<(u8, Role)> = servers.roles().collect();
-        if let Some(asked) = &self.asked {
-            let observes = |id: &u8| asked.servers.0.get(id).is_some_and(|server| server.role == Role::Observer);
-            wanted.iter_mut().filter(|(id, _)| observes(id)).for_each(|(_, role)| *role = Role::Observer);
-            let joining = asked.servers.0.keys().filter(|id| !servers.0.contains_key(id));
-            wanted.extend(joining.map(|id| (*id, Role::Observer)));
-        }
-        Some(wanted)
-    }
-
-    /// The next step of a membership change, if one can be done now. To be called only when the log has room for it and
-    /// no membership change is on its way. The result must be proposed at once.
-    pub fn reconfigure(&mut self, now: Millis, wall: WallMillis, seen: &MembersSeen) -> Option<Proposal> {
-        let zxid = self.next_zxid?;
-        if let Some(begun) = self.machine.begun() {
-            if !seen.joint {
-                // It did not fit the membership.
-                let origin = begun.origin;
-                let fails = CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum);
-                if self.queue.commands() == 0 && self.proposed.is_empty() {
-                    self.propose_for(origin, fails);
-                }
-                return None;
+    /// The next step of a membership change, if one can be done now.
+    pub(super) fn next(&mut self, present: &Present<'_>, seen: &MembersSeen) -> Option<Step> {
+        if let Some(begun) = present.machine.begun() {
+            if seen.joint {
+                let context = present.context(None, CommandKind::ReconfigEnds);
+                return Some(Step::Propose(Proposal { changes: Vec::new(), context }));
             }
-            self.next_zxid = Some(zxid + 1);
-            return Some(Proposal {
-                changes: Vec::new(),
-                context: self.context(wall, zxid, None, CommandKind::ReconfigEnds),
-            });
+            // It did not fit the membership.
+            return present.is_idle.then(|| Step::Last(failed(begun.origin, ErrorCode::NewConfigNoQuorum)));
         }
         if seen.joint {
             return None;
         }
-        match &self.asked {
-            None => self.send_away(seen),
-            Some(asked) => match asked.stage {
-                Stage::Waits => self.go_over(now, wall, zxid, seen),
-                Stage::Begins => {
-                    // Begun and ended since.
-                    self.forget_asked();
-                    None
-                }
-                Stage::Lists => None,
-            },
+        match self.asked.as_ref().map(|asked| asked.stage) {
+            None => send_away(present.machine, seen).map(Step::Propose),
+            Some(Stage::Waits) => self.go_over(present, seen),
+            Some(Stage::Begins) => {
+                // Begun and ended since.
+                self.forget();
+                None
+            }
+            Some(Stage::Lists) => None,
         }
     }
 
-    /// Removes a learner that is not in the list, because it had joined for a change that was not made.
-    fn send_away(&self, seen: &MembersSeen) -> Option<Proposal> {
-        if seen.learners.is_empty() {
-            return None;
-        }
-        let servers = self.list()?;
-        let id = seen.learners.iter().find(|id| !servers.0.contains_key(id))?;
-        Some(Proposal { changes: Vec::from([(*id, Seat::None)]), context: Vec::new() })
-    }
-
-    fn go_over(&mut self, now: Millis, wall: WallMillis, zxid: u64, seen: &MembersSeen) -> Option<Proposal> {
+    fn go_over(&mut self, present: &Present<'_>, seen: &MembersSeen) -> Option<Step> {
         let asked = self.asked.as_mut()?;
         // Another change may be among what was ordered before this one was known.
-        if self.proposed.front().is_some_and(|batch| Some(batch.first_zxid) <= asked.behind) {
+        if present.oldest_proposed.is_some_and(|zxid| Some(zxid) <= asked.behind) {
             return None;
         }
-        if apply::servers(self.machine.view()).is_none_or(|(_, version)| version != asked.version) {
-            let origin = asked.origin;
-            self.forget_asked();
-            self.propose_for(origin, CommandKind::ReconfigFails(ErrorCode::ReconfigInProgress));
-            return None;
+        let (origin, now) = (asked.origin, present.now);
+        if apply::servers(present.machine.view()).is_none_or(|(_, version)| version != asked.version) {
+            self.forget();
+            return Some(Step::Last(failed(origin, ErrorCode::ReconfigInProgress)));
         }
         let voters: BTreeSet<u8> =
             asked.servers.roles().filter(|(_, role)| *role == Role::Participant).map(|(id, _)| id).collect();
@@ -266,22 +263,29 @@ impl Sequencer {
         let told = seen.voters.union(&seen.learners).filter(leaves).all(|id| seen.in_step.contains(id));
         let goes_on = (all || waited >= RECONFIG_GRACE_MS) && (told || waited >= RECONFIG_FAREWELL_MS);
         if is_majority(&seen.in_step) && goes_on {
-            return self.begin(wall, zxid, seen, &voters);
+            return Some(asked.begin(present, seen, &voters));
         }
         if now.since(asked.reached) >= RECONFIG_UNREACHED_MS || waited >= RECONFIG_CATCH_UP_MS {
-            let origin = asked.origin;
-            self.forget_asked();
-            self.propose_for(origin, CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum));
+            self.forget();
+            return Some(Step::Last(failed(origin, ErrorCode::NewConfigNoQuorum)));
         }
         None
     }
 
-    fn begin(&mut self, wall: WallMillis, zxid: u64, seen: &MembersSeen, voters: &BTreeSet<u8>) -> Option<Proposal> {
-        let asked = self.asked.as_mut()?;
-        let (lines, origin) = (Text::from(asked.servers.lines()), asked.origin);
+    /// The proposal was not taken. Returns the answer to the change.
+    pub(super) fn fail(&mut self) -> Option<Command> {
+        let asked = self.asked.take_if(|asked| asked.stage == Stage::Begins)?;
+        self.asked_changes += 1;
+        Some(failed(asked.origin, ErrorCode::NewConfigNoQuorum))
+    }
+}
+
+impl Asked {
+    fn begin(&mut self, present: &Present<'_>, seen: &MembersSeen, voters: &BTreeSet<u8>) -> Step {
+        let begins = CommandKind::ReconfigBegins(Text::from(self.servers.lines()));
         let seat = |id: &u8| match () {
             () if voters.contains(id) && (seen.voters.contains(id) || seen.in_step.contains(id)) => Seat::Voter,
-            () if asked.servers.0.contains_key(id) => Seat::Learner,
+            () if self.servers.0.contains_key(id) => Seat::Learner,
             () => Seat::None,
         };
         let now = |id: &u8| match () {
@@ -290,38 +294,109 @@ impl Sequencer {
             () => Seat::None,
         };
         let all: BTreeSet<u8> =
-            seen.voters.iter().chain(&seen.learners).chain(asked.servers.0.keys()).copied().collect();
+            seen.voters.iter().chain(&seen.learners).chain(self.servers.0.keys()).copied().collect();
         let changes: Vec<(u8, Seat)> = all.iter().filter(|id| seat(id) != now(id)).map(|id| (*id, seat(id))).collect();
         if changes.is_empty() {
             // Only later votes are new. Waiting commands must find out that the list is another: batches no longer have
             // the mark of a change on its way.
-            asked.stage = Stage::Lists;
-            let begins = Command::own(origin, CommandKind::ReconfigBegins(lines));
-            let commands = Vec::from([begins, Command::own(None, CommandKind::ReconfigEnds)]);
-            self.queue.push_front(Proposals { commands, ..Proposals::default() });
-            return None;
+            self.stage = Stage::Lists;
+            let begins = Command::own(self.origin, begins);
+            return Step::First(Vec::from([begins, Command::own(None, CommandKind::ReconfigEnds)]));
         }
-        asked.stage = Stage::Begins;
-        Some(Proposal { changes, context: self.context(wall, zxid, origin, CommandKind::ReconfigBegins(lines)) })
+        self.stage = Stage::Begins;
+        Step::Propose(Proposal { changes, context: present.context(self.origin, begins) })
+    }
+}
+
+fn failed(origin: Option<Origin>, error: ErrorCode) -> Command {
+    Command::own(origin, CommandKind::ReconfigFails(error))
+}
+
+/// Removes a learner that is not in the list, because it had joined for a change that was not made.
+fn send_away(machine: &StateMachine, seen: &MembersSeen) -> Option<Proposal> {
+    if seen.learners.is_empty() {
+        return None;
+    }
+    let (servers, _) = listed(machine)?;
+    let id = seen.learners.iter().find(|id| !servers.0.contains_key(id))?;
+    Some(Proposal { changes: Vec::from([(*id, Seat::None)]), context: Vec::new() })
+}
+
+/// The list and its version, if clients may change it or have changed it.
+fn listed(machine: &StateMachine) -> Option<(Servers, u64)> {
+    apply::servers(machine.view()).filter(|(_, version)| *version != 0)
+}
+
+/// The list of servers, and the change of it that is under way.
+#[derive(Clone, Copy)]
+pub struct ServerList<'s> {
+    machine: &'s StateMachine,
+    reconfiguration: &'s Reconfiguration,
+}
+
+impl<'s> ServerList<'s> {
+    pub(super) const fn new(machine: &'s StateMachine, reconfiguration: &'s Reconfiguration) -> Self {
+        Self { machine, reconfiguration }
     }
 
-    /// The proposal was not taken.
-    pub fn reconfigure_failed(&mut self) {
-        if let Some(asked) = self.asked.take_if(|asked| asked.stage == Stage::Begins) {
-            self.asked_changes += 1;
-            self.propose_for(asked.origin, CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum));
+    /// How far a membership change is, as far as this server knows.
+    pub fn step(&self) -> ReconfigStep {
+        match (&self.reconfiguration.asked, self.machine.begun()) {
+            (_, Some(_)) => ReconfigStep::Joint,
+            (Some(asked), None) if asked.stage == Stage::Waits => ReconfigStep::CatchingUp,
+            (Some(_), None) => ReconfigStep::Entering,
+            (None, None) => ReconfigStep::None,
         }
     }
 
-    pub(super) fn propose_for(&mut self, origin: Option<Origin>, kind: CommandKind) {
-        let commands = Vec::from([Command::own(origin, kind)]);
-        self.wait(Proposals { commands, ..Proposals::default() });
+    /// Changes whenever [`ServerList::known`] does.
+    pub const fn version(&self) -> u64 {
+        self.machine.list_changes() + self.reconfiguration.asked_changes
     }
 
-    fn context(&self, time: WallMillis, first_zxid: u64, origin: Option<Origin>, kind: CommandKind) -> Vec<u8> {
-        let commands = Vec::from([Command::own(origin, kind)]);
-        let features = self.config.features;
-        Batch { time, first_zxid, features, identities: Vec::new(), commands }.encode()
+    /// The list and its version, if clients may change it or have changed it; otherwise each server goes by its own
+    /// configuration.
+    pub fn listed(&self) -> Option<(Servers, u64)> {
+        listed(self.machine)
+    }
+
+    fn list(&self) -> Option<Servers> {
+        self.listed().map(|(servers, _)| servers)
+    }
+
+    /// Returns all servers that this one must be able to reach: the servers of the list, and the joining servers.
+    /// `None` where the configuration counts.
+    pub fn known(&self) -> Option<Servers> {
+        let mut servers = self.list()?;
+        let asked = self.reconfiguration.asked.as_ref().map(|asked| &asked.servers);
+        let more = [asked, self.machine.begun().map(|begun| &begun.servers)];
+        for (id, server) in more.into_iter().flatten().flat_map(|list| &list.0) {
+            // A server that moves is reached at its old address until the list has the new one.
+            servers.0.entry(*id).or_insert_with(|| server.clone());
+        }
+        Some(servers)
+    }
+
+    /// Whether a server is in the list, or, while that is being changed, will be; `None` where the configuration
+    /// counts.
+    pub fn lists(&self, server: u8) -> Option<bool> {
+        let list = self.list()?;
+        let next = self.machine.begun().map_or(&list, |begun| &begun.servers);
+        Some(next.0.contains_key(&server))
+    }
+
+    /// Returns the servers that should be members now, and their roles. `None` where the configuration counts. A
+    /// joining server learns first, and a future observer gets no vote any more.
+    pub fn wanted(&self) -> Option<Vec<(u8, Role)>> {
+        let servers = self.list()?;
+        let mut wanted: Vec<(u8, Role)> = servers.roles().collect();
+        if let Some(asked) = &self.reconfiguration.asked {
+            let observes = |id: &u8| asked.servers.0.get(id).is_some_and(|server| server.role == Role::Observer);
+            wanted.iter_mut().filter(|(id, _)| observes(id)).for_each(|(_, role)| *role = Role::Observer);
+            let joining = asked.servers.0.keys().filter(|id| !servers.0.contains_key(id));
+            wanted.extend(joining.map(|id| (*id, Role::Observer)));
+        }
+        Some(wanted)
     }
 }
 

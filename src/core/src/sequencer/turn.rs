@@ -3,7 +3,7 @@
 use crate::apply::outcome::AppliedEntry;
 use crate::command::Command;
 use crate::ids::{Millis, WallMillis};
-use crate::report::Sizes;
+use crate::sizes::Sizes;
 use alloc::vec::Vec;
 
 /// The time of a turn, and the entries that it applied.

@@ -1,9 +1,13 @@
 //! Texts in, lists or errors out. The expected errors are those of ZooKeeper 3.9.4, asked one by one.
 
+use super::reconfig::Reconfig;
 use super::*;
+use crate::limits::RECONFIG_BYTES_MAX;
+use crate::shared::Text;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use corral_wire::error::ErrorCode;
 use proptest::prelude::*;
 
 const THREE: &str = "server.1=10.0.0.1:2888:3888:participant;0.0.0.0:2181\n\

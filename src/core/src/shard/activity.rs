@@ -4,7 +4,8 @@
 
 use crate::ids::{ConnId, Millis, SessionId};
 use crate::limits::{ROUND_TICKS_MAX, SLOTS_A_TICK, SLOTS_PIECE};
-use crate::shard::conn::{Conn, Conns};
+use crate::shard::conn::Conn;
+use crate::shard::conns::Conns;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem;

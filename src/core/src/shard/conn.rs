@@ -7,11 +7,11 @@ mod held;
 mod input;
 mod output;
 mod requests;
-mod slots;
 
 use crate::ids::{ConnId, Millis};
 use crate::limits::FOUR_LETTER_BYTES_MAX;
-use crate::report::{ConnCounters, is_long};
+use crate::shard::counters::ConnCounters;
+use crate::shard::four_letter::is_long;
 use crate::shard::read::GradualList;
 use crate::shared::Text;
 use crate::tree::acl::{self, Identity};
@@ -26,7 +26,6 @@ pub(crate) use input::Input;
 pub(crate) use output::SHARED_BYTES;
 pub(crate) use output::{BufferPool, Output};
 pub(crate) use requests::{Long, Pending, Requests};
-pub(crate) use slots::Conns;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

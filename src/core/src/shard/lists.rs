@@ -6,7 +6,8 @@ use super::turn::Turn;
 use crate::apply::outcome::AppliedTxn;
 use crate::ids::ConnId;
 use crate::limits::LISTS_MAX;
-use crate::shard::conn::{Conn, Conns};
+use crate::shard::conn::Conn;
+use crate::shard::conns::Conns;
 use crate::tree::view::View;
 use alloc::vec::Vec;
 

@@ -10,8 +10,8 @@ use crate::limits::{
     DROP_COST, DROPPED_PIECE, LISTS_MAX, NAME_COST, REPLY_FRAME_BYTES_MAX, REQUEST_COST, REWATCH_BYTES_AT_ONCE,
     WATCH_COST,
 };
-use crate::report::Answered;
 use crate::shard::conn::{Conn, Long, Pending};
+use crate::shard::counters::Answered;
 use crate::shard::read::{Length, ListContext, Outline, PutOff, ReadContext, Rewatch, begin_list, is_short};
 use crate::shard::reply;
 use crate::shard::walk::{Walk, WalkContext, is_walk};

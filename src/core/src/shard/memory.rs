@@ -15,7 +15,8 @@ use crate::limits::{
     MEMORY_WAIT_MS, MODERATE_BYTES, PART_WAIT_MS, READER_LOOK_MS, RESERVED_SHARE, SLOTS_PIECE, SLOW_BYTES_PER_S,
     SLOW_LOOK_MS, ShardLimits,
 };
-use crate::shard::conn::{Close, Conn, Conns};
+use crate::shard::conn::{Close, Conn};
+use crate::shard::conns::Conns;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

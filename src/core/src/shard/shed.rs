@@ -2,7 +2,8 @@
 
 use crate::ids::{ConnId, Millis};
 use crate::limits::SLOTS_PIECE;
-use crate::shard::conn::{Conn, Conns, Phase};
+use crate::shard::conn::{Conn, Phase};
+use crate::shard::conns::Conns;
 use alloc::vec::Vec;
 
 /// Ticks that it takes.

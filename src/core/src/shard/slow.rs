@@ -3,8 +3,8 @@
 //! Plain values of one core.
 
 use crate::ids::{SessionId, Zxid};
-use crate::report::Answered;
 use crate::shard::conn::Conn;
+use crate::shard::counters::Answered;
 use crate::shared::Text;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -75,7 +75,7 @@ impl SlowRequests {
 #[cfg(test)]
 mod tests {
     use crate::ids::{Millis, SessionId};
-    use crate::report::Answered;
+    use crate::shard::counters::Answered;
     use crate::shard::slow::SlowRequests;
     use crate::shard::tests::{client, shard};
     use corral_wire::OpCode;

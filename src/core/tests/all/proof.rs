@@ -6,7 +6,7 @@ use corral_core::command::{Command, CommandKind, Proposals};
 use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::ops;
 use corral_core::ops::WriteOp;
-use corral_core::sequencer::{Sequencer, SequencerConfig};
+use corral_core::sequencer::{Sequencer, SequencerConfig, take_wrong_attaches};
 use corral_core::shard::conn::Close;
 use corral_core::shard::{ShardConfig, ShardMessage};
 use corral_core::shared::Text;
@@ -52,7 +52,7 @@ fn commit(sequencer: &mut Sequencer) -> Vec<AppliedBatch> {
 
 /// Takes a shard's proposals. Gives the connections that are refused at once.
 fn propose(sequencer: &mut Sequencer, now: Millis, mut proposals: Proposals) -> Vec<ConnId> {
-    let refused = sequencer.take_wrong_attaches(&mut proposals);
+    let refused = take_wrong_attaches(sequencer.machine(), &mut proposals);
     sequencer.enqueue(now, proposals);
     refused
 }

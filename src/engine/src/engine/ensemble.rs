@@ -45,7 +45,7 @@ impl Ensemble {
         out: &mut Outbox,
     ) {
         let Ensemble { peers, forwarding, list_version } = self;
-        let version = Some(sequencer.servers_version());
+        let version = Some(sequencer.servers().version());
         if *list_version != version {
             *list_version = version;
             peers.follow(replica, sequencer, out);
@@ -64,7 +64,7 @@ impl Ensemble {
         if is_initialised {
             forwarding.initialised();
         }
-        (out.status.reconfig, out.status.proposals) = (sequencer.reconfig_step(), sequencer.proposals());
+        (out.status.reconfig, out.status.proposals) = (sequencer.servers().step(), sequencer.proposals());
         send_forwarding(forwarding.take_sends(), out);
     }
 

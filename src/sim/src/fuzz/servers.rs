@@ -3,7 +3,8 @@
 //! The resulting list is written and read as the same, is legal, and keeps its bounds.
 
 use corral_core::limits::ENSEMBLE_SERVERS_MAX;
-use corral_core::servers::{Reconfig, Servers};
+use corral_core::servers::Servers;
+use corral_core::servers::reconfig::Reconfig;
 use corral_core::shared::Text;
 
 use super::{Tally, Violation};

@@ -63,7 +63,7 @@ impl Replicated for ObservedMachine {
         if self.bug != Some(Bug::BeginAtOnce) {
             return seen;
         }
-        let known = self.sequencer.known_servers();
+        let known = self.sequencer.servers().known();
         let all: std::collections::BTreeSet<u8> =
             known.map(|list| list.0.keys().copied().collect()).unwrap_or_default();
         MembersSeen { reached: all.clone(), in_step: all, ..seen }

@@ -2,12 +2,17 @@
 
 use super::*;
 use crate::ids::{Millis, WallMillis};
-use crate::report::{Moment, Report, ServerFacts, Totals};
+use crate::report::facts::{Moment, ServerFacts, Timing};
+use crate::report::gathered::Report;
+use crate::shard::pieces::{Piece, Totals};
 use alloc::vec;
+use corral_wire::fourletter::FourLetter;
 
 fn told(totals: Totals, facts: ServerFacts) -> String {
     let moment = Moment { now: Millis(7), wall: WallMillis(0) };
-    text(&Gathered { report: Report { totals, ..Report::default() }, facts, moment })
+    let mut report = Report::default();
+    report.take(FourLetter::Mntr, Piece { totals, ..Piece::default() });
+    text(&Gathered { report, facts, moment })
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::apply::StateMachine;
+use crate::features;
 use crate::ids::{ConnId, ShardId};
-use crate::sequencer::SequencerConfig;
 use crate::sequencer::reaper::ReapPolicy;
+use crate::sequencer::{Sequencer, SequencerConfig};
+use crate::servers::reconfig::Reconfig;
 use crate::session::SessionTable;
 use crate::tree::view::View;
 
@@ -71,11 +73,10 @@ impl Leader {
     /// A client asks; the checks of evaluation are not looked at here.
     fn ask(&mut self, joining: &str, leaving: &str) {
         let text = |text: &str| (!text.is_empty()).then(|| Text::from(text));
-        let request =
-            crate::servers::Reconfig { joining: text(joining), leaving: text(leaving), members: None, from: -1 };
+        let request = Reconfig { joining: text(joining), leaving: text(leaving), members: None, from: -1 };
         let (present, version) = apply::servers(self.sequencer.machine().view()).expect("there is a list");
         let next = request.apply(&present, 1).expect("it is legal");
-        self.sequencer.ask(Millis(self.now), Some(ASKER), &next, version);
+        self.sequencer.track_change(Millis(self.now), Some(ASKER), &Outcome::Underway(Box::new((next, version))));
     }
 
     fn look(&mut self, ms: u64) -> Option<Proposal> {
@@ -87,7 +88,7 @@ impl Leader {
     fn carry_out(&mut self, begins: Proposal) -> Vec<Outcome> {
         assert!(self.commit(&begins.context, false).is_empty());
         self.seen.joint = true;
-        assert_eq!(self.sequencer.reconfig_step(), ReconfigStep::Joint);
+        assert_eq!(self.sequencer.servers().step(), ReconfigStep::Joint);
         let ends = self.look(1).expect("nothing is in the way");
         assert!(ends.changes.is_empty());
         let answers = self.commit(&ends.context, false);
@@ -101,7 +102,7 @@ impl Leader {
                 Seat::None => false,
             };
         }
-        assert!(!self.sequencer.is_reconfiguring() && self.sequencer.reconfig_step() == ReconfigStep::None);
+        assert!(!self.sequencer.is_reconfiguring() && self.sequencer.servers().step() == ReconfigStep::None);
         answers
     }
 
@@ -122,17 +123,17 @@ fn failed(answers: &[Outcome], code: ErrorCode) -> bool {
 #[test]
 fn who_joins_learns_first() {
     let mut leader = Leader::new();
-    let version = leader.sequencer.servers_version();
+    let version = leader.sequencer.servers().version();
     leader.ask("server.4=d:1:2;3", "");
-    assert!(leader.sequencer.is_reconfiguring() && leader.sequencer.servers_version() != version);
-    assert!(leader.sequencer.known_servers().is_some_and(|list| list.0.contains_key(&4)), "it is to be dialled");
-    assert_eq!(leader.sequencer.wanted().expect("a list").last(), Some(&(4, Role::Observer)));
+    assert!(leader.sequencer.is_reconfiguring() && leader.sequencer.servers().version() != version);
+    assert!(leader.sequencer.servers().known().is_some_and(|list| list.0.contains_key(&4)), "it is to be dialled");
+    assert_eq!(leader.sequencer.servers().wanted().expect("a list").last(), Some(&(4, Role::Observer)));
     assert_eq!(leader.look(10), None, "a majority is there, and the joiner may yet come");
-    assert_eq!(leader.sequencer.reconfig_step(), ReconfigStep::CatchingUp);
+    assert_eq!(leader.sequencer.servers().step(), ReconfigStep::CatchingUp);
     (leader.seen.learners, leader.seen.in_step) = (set(&[4]), set(&[1, 2, 3, 4]));
     let begins = leader.look(10).expect("it is in step");
     assert_eq!(
-        (begins.changes.as_slice(), leader.sequencer.reconfig_step()),
+        (begins.changes.as_slice(), leader.sequencer.servers().step()),
         (&[(4, Seat::Voter)][..], ReconfigStep::Entering)
     );
     assert_eq!(leader.ids(), [1, 2, 3]);
@@ -152,7 +153,7 @@ fn nobody_waits_for_long_for_one_who_is_not_needed() {
     let answers = leader.order();
     assert!(configured(&answers), "it learns already, and votes later: {answers:?}");
     assert_eq!(leader.ids(), [1, 2, 3, 4]);
-    assert_eq!(leader.sequencer.wanted().expect("a list").last(), Some(&(4, Role::Participant)));
+    assert_eq!(leader.sequencer.servers().wanted().expect("a list").last(), Some(&(4, Role::Participant)));
     assert_eq!(leader.look(10), None);
 }
 
@@ -177,14 +178,14 @@ fn who_is_to_observe_is_given_no_vote_meanwhile() {
     let mut leader = Leader::new();
     leader.seen.voters = set(&[1, 2]);
     (leader.seen.learners, leader.seen.in_step) = (set(&[3]), set(&[1, 2]));
-    let role = |leader: &Leader| leader.sequencer.wanted().expect("a list").last().copied();
+    let role = |leader: &Leader| leader.sequencer.servers().wanted().expect("a list").last().copied();
     assert_eq!(role(&leader), Some((3, Role::Participant)), "it was emptied, and learns");
     leader.ask("server.3=c:1:2:observer;3", "");
     assert_eq!(role(&leader), Some((3, Role::Observer)));
     for _ in 0..2 {
         assert_eq!(leader.look(10), None, "its place is the right one already");
         assert_eq!(
-            (role(&leader), leader.sequencer.reconfig_step()),
+            (role(&leader), leader.sequencer.servers().step()),
             (Some((3, Role::Observer)), ReconfigStep::Entering)
         );
     }
@@ -226,9 +227,9 @@ fn one_after_the_other() {
     leader.ask("", "1,4");
     let begins = leader.look(1).expect("the others are in step");
     assert_eq!(begins.changes, [(1, Seat::None), (4, Seat::None)]);
-    assert_eq!([1, 2].map(|id| leader.sequencer.lists(id)), [Some(true); 2]);
+    assert_eq!([1, 2].map(|id| leader.sequencer.servers().lists(id)), [Some(true); 2]);
     assert!(configured(&leader.carry_out(begins)));
-    assert_eq!([1, 2].map(|id| leader.sequencer.lists(id)), [Some(false), Some(true)]);
+    assert_eq!([1, 2].map(|id| leader.sequencer.servers().lists(id)), [Some(false), Some(true)]);
     assert_eq!(leader.ids(), [2, 3]);
     leader.ask("server.2=b:1:2:observer;3", "");
     let begins = leader.look(1).expect("one is enough");
@@ -286,7 +287,7 @@ fn no_other_change_slips_in_between() {
     // In that batch was another change.
     let mut leader = Leader::new();
     let (present, version) = apply::servers(leader.sequencer.machine().view()).expect("there is a list");
-    leader.sequencer.ask(Millis(0), Some(ASKER), &present, version - 1);
+    leader.sequencer.track_change(Millis(0), Some(ASKER), &Outcome::Underway(Box::new((present, version - 1))));
     assert_eq!(leader.look(1), None);
     assert!(failed(&leader.order(), ErrorCode::ReconfigInProgress));
 }

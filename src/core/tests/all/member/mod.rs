@@ -6,7 +6,7 @@ use corral_core::command::Proposals;
 use corral_core::forwarding::peer::{PeerFault, PeerMessage};
 use corral_core::forwarding::{EnsembleConfig, Forwarding, Leadership, PeerSend, Sender};
 use corral_core::ids::{Millis, SessionId, ShardId, WallMillis};
-use corral_core::sequencer::{Sequencer, SequencerConfig};
+use corral_core::sequencer::{Sequencer, SequencerConfig, take_wrong_attaches};
 use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
 use corral_core::tree::view::View;
@@ -38,7 +38,7 @@ impl Member {
 
     pub(crate) fn proposed(&mut self, now: Millis, mut proposals: Proposals) {
         self.set_time(now);
-        assert_eq!(self.sequencer.take_wrong_attaches(&mut proposals), []);
+        assert_eq!(take_wrong_attaches(self.sequencer.machine(), &mut proposals), []);
         self.forwarding.proposed(now, proposals, &mut self.sequencer);
     }
 

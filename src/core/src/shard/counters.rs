@@ -3,6 +3,7 @@
 //! Plain values of one core; they know nothing of their readers.
 
 use crate::ids::{Millis, Zxid};
+use crate::sizes::Sizes;
 use corral_types::Micros;
 use corral_wire::OpCode;
 
@@ -49,52 +50,6 @@ impl Latency {
         self.ms_sum += other.ms_sum;
         self.min = self.min.min(other.min);
         self.ms_max = self.ms_max.max(other.ms_max);
-    }
-}
-
-/// Sizes of messages, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
-    /// `None` before the first message.
-    known: Option<Known>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
-    last: u32,
-    min: u32,
-    max: u32,
-}
-
-impl Sizes {
-    pub(crate) fn note(&mut self, bytes: usize) {
-        let last = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let before = self.known.unwrap_or(Known { last, min: last, max: last });
-        self.known = Some(Known { last, min: before.min.min(last), max: before.max.max(last) });
-    }
-
-    /// The last of all is that of one of the two.
-    fn merge(&mut self, other: &Self) {
-        let (Some(own), Some(others)) = (self.known, other.known) else {
-            self.known = self.known.or(other.known);
-            return;
-        };
-        self.known = Some(Known { min: own.min.min(others.min), max: own.max.max(others.max), ..others });
-    }
-
-    /// Size of the last message. Like the others -1 before the first, as in ZooKeeper.
-    pub fn last(&self) -> i64 {
-        self.known.map_or(-1, |known| known.last.into())
-    }
-
-    /// Size of the smallest message.
-    pub fn min(&self) -> i64 {
-        self.known.map_or(-1, |known| known.min.into())
-    }
-
-    /// Size of the largest message.
-    pub fn max(&self) -> i64 {
-        self.known.map_or(-1, |known| known.max.into())
     }
 }
 
@@ -266,23 +221,6 @@ mod tests {
         assert_eq!((one.ms_min(), one.average(), one.ms_max, one.count, one.ms_sum), (1, 92_500, 26, 4, 37));
         let eighteen = Latency { count: 18, ms_sum: 37, min: 0, ms_max: 9 };
         assert_eq!(eighteen.average(), 20_556, "rounded, not cut");
-    }
-
-    #[test]
-    fn sizes_begin_with_none() {
-        let of = |bytes: &[usize]| {
-            let mut sizes = Sizes::default();
-            bytes.iter().for_each(|bytes| sizes.note(*bytes));
-            sizes
-        };
-        let shown = |sizes: Sizes| (sizes.last(), sizes.min(), sizes.max());
-        assert_eq!(shown(of(&[])), (-1, -1, -1));
-        assert_eq!(shown(of(&[16, 90, 40])), (40, 16, 90));
-        let mut both = of(&[]);
-        both.merge(&of(&[20]));
-        both.merge(&of(&[]));
-        both.merge(&of(&[30, 10]));
-        assert_eq!(shown(both), (10, 10, 30));
     }
 
     #[test]

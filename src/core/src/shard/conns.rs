@@ -1,7 +1,7 @@
 //! The connections of a shard, by slot.
 
-use super::Conn;
 use crate::ids::ConnId;
+use crate::shard::conn::Conn;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
