@@ -302,7 +302,7 @@ mod tests {
             [Resource::RLIMIT_MEMLOCK, Resource::RLIMIT_NOFILE].map(|limit| getrlimit(limit).expect("it is a limit"))
         };
         let (config, before) = (Config::default(), limits());
-        let plan = config.core_plan(&[0]).expect("one CPU suffices");
+        let plan = CorePlan::of(&config, &[0]).expect("one CPU suffices");
         let _ = problems(&config, &plan);
         assert_eq!(limits(), before);
     }

@@ -29,123 +29,127 @@ fn finished(reader: &Reader<'_>) -> Result<()> {
     Ok(())
 }
 
-impl Workload {
-    /// Checks a reply of a session with the znodes `own`, in which it notes what was refused. Returns the tolerated error, 0 for
-    /// none.
-    pub(crate) fn judge(&self, request: Request, error: i32, record: &[u8], own: &mut OwnZnodes) -> Result<i32> {
-        let Request { kind, key, .. } = request;
-        if kind == Kind::Delete && own.absent.remove(&key) {
-            // The znode was never created.
-            let (expected, found) = (ErrorCode::NoNode, error_name(error));
-            let due = expected.code();
-            ensure!(error == due, "the server answered {found} ({error}) instead of {} ({due})", expected.name());
-            return Ok(error);
+/// Checks a reply of a session with the znodes `own`, in which it notes what was refused. Returns the tolerated error, 0 for
+/// none.
+pub(crate) fn judge(
+    workload: &Workload,
+    request: Request,
+    error: i32,
+    record: &[u8],
+    own: &mut OwnZnodes,
+) -> Result<i32> {
+    let Request { kind, key, .. } = request;
+    if kind == Kind::Delete && own.absent.remove(&key) {
+        // The znode was never created.
+        let (expected, found) = (ErrorCode::NoNode, error_name(error));
+        let due = expected.code();
+        ensure!(error == due, "the server answered {found} ({error}) instead of {} ({due})", expected.name());
+        return Ok(error);
+    }
+    let error = check(workload, request, error, record)?;
+    if error != 0 {
+        match kind {
+            Kind::Create => drop(own.absent.insert(key)),
+            Kind::Delete => drop(own.left.insert(key)),
+            _ => {}
         }
-        let error = self.check(request, error, record)?;
-        if error != 0 {
-            match kind {
-                Kind::Create => drop(own.absent.insert(key)),
-                Kind::Delete => drop(own.left.insert(key)),
-                _ => {}
-            }
+    }
+    Ok(error)
+}
+
+/// Checks the error code and the whole record of a reply. Returns the tolerated error, 0 for none.
+fn check(workload: &Workload, request: Request, error: i32, record: &[u8]) -> Result<i32> {
+    if error != 0 {
+        let tolerated = workload.tolerated.contains(&error);
+        return if tolerated { Ok(error) } else { granted_or(request.kind.name(), error).map(|()| 0) };
+    }
+    let mut reader = Reader::new(record);
+    let refused = check_record(workload, request, &mut reader);
+    let refused = refused.map_err(|error| match error.downcast::<corral_wire::DecodeError>() {
+        Ok(decode) => anyhow::anyhow!("the reply cannot be decoded: {decode}"),
+        Err(other) => other,
+    })?;
+    finished(&reader).map(|()| refused)
+}
+
+fn check_record(workload: &Workload, request: Request, reader: &mut Reader<'_>) -> Result<i32> {
+    match request.kind {
+        Kind::Get => {
+            let reply = GetDataResponse::decode(reader)?;
+            check_data(workload, &reply)?;
+            check_identity(workload, request, reply.stat.czxid)?;
         }
-        Ok(error)
-    }
-
-    /// Checks the error code and the whole record of a reply. Returns the tolerated error, 0 for none.
-    fn check(&self, request: Request, error: i32, record: &[u8]) -> Result<i32> {
-        if error != 0 {
-            let tolerated = self.tolerated.contains(&error);
-            return if tolerated { Ok(error) } else { granted_or(request.kind.name(), error).map(|()| 0) };
+        Kind::Exists => {
+            let stat = ExistsResponse::decode(reader)?.stat;
+            check_size(workload, "Stat.dataLength", stat.data_length)?;
+            check_identity(workload, request, stat.czxid)?;
         }
-        let mut reader = Reader::new(record);
-        let refused = self.check_record(request, &mut reader);
-        let refused = refused.map_err(|error| match error.downcast::<corral_wire::DecodeError>() {
-            Ok(decode) => anyhow::anyhow!("the reply cannot be decoded: {decode}"),
-            Err(other) => other,
-        })?;
-        finished(&reader).map(|()| refused)
-    }
-
-    fn check_record(&self, request: Request, reader: &mut Reader<'_>) -> Result<i32> {
-        match request.kind {
-            Kind::Get => {
-                let reply = GetDataResponse::decode(reader)?;
-                self.check_data(&reply)?;
-                self.check_identity(request, reply.stat.czxid)?;
-            }
-            Kind::Exists => {
-                let stat = ExistsResponse::decode(reader)?.stat;
-                self.check_size("Stat.dataLength", stat.data_length)?;
-                self.check_identity(request, stat.czxid)?;
-            }
-            Kind::Set => {
-                let stat = SetDataResponse::decode(reader)?.stat;
-                check_written(request, &stat)?;
-                self.check_identity(request, stat.czxid)?;
-            }
-            Kind::Create => {
-                let path = CreateResponse::decode(reader)?.path.unwrap_or_default();
-                expect("path", self.created_path(request.connection, request.key).as_str(), path)?;
-            }
-            Kind::Children => {
-                let reply = GetChildren2Response::decode(reader)?;
-                let found = reply.children.map_or(0, |children| children.len());
-                expect("number of children", self.children as usize, found)?;
-                expect("Stat.numChildren", i64::from(self.children), i64::from(reply.stat.num_children))?;
-            }
-            Kind::Multi => return self.check_multi(request, MultiResponse::decode(reader)?),
-            Kind::Delete => {}
+        Kind::Set => {
+            let stat = SetDataResponse::decode(reader)?.stat;
+            check_written(request, &stat)?;
+            check_identity(workload, request, stat.czxid)?;
         }
-        Ok(0)
-    }
-
-    /// All values are alike, but a znode's czxid is its own and stays: a reply of another znode shows by that. A server
-    /// that answers from nowhere has none.
-    fn check_identity(&self, request: Request, czxid: i64) -> Result<()> {
-        let known = &self.czxids[request.key as usize];
-        let first = match known.load(Ordering::Relaxed) {
-            0 => known.compare_exchange(0, czxid, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(czxid),
-            first => first,
-        };
-        if first == czxid { Ok(()) } else { expect("Stat.czxid", format!("{first:#x}"), format!("{czxid:#x}")) }
-    }
-
-    fn check_data(&self, reply: &GetDataResponse<'_>) -> Result<()> {
-        let data = reply.data.unwrap_or_default();
-        let length = i32::try_from(data.len()).unwrap_or(i32::MAX);
-        self.check_size("value length", length)?;
-        let value = &self.value[..data.len()];
-        let differs = || data.iter().zip(value).position(|(found, expected)| found != expected).unwrap_or(0);
-        ensure!(data == value, "the reply's value is wrong from byte {} on", differs());
-        expect("Stat.dataLength", length, reply.stat.data_length)
-    }
-
-    /// A value of unknown size, because any connection may have written it.
-    fn check_size(&self, what: &'static str, found: i32) -> Result<()> {
-        let (min, max) = (self.value_bytes_min, self.value.len());
-        let expected = || if min == max { max.to_string() } else { format!("{min} to {max}") };
-        let right = usize::try_from(found).is_ok_and(|found| (min..=max).contains(&found));
-        if right { Ok(()) } else { expect(what, expected(), found.to_string()) }
-    }
-
-    fn check_multi(&self, request: Request, reply: MultiResponse<'_>) -> Result<i32> {
-        expect("number of results", self.multi_ops as usize, reply.len())?;
-        let inconsistent = ErrorCode::RuntimeInconsistency.code();
-        for result in reply.iter() {
-            match result {
-                MultiResult::SetData(done) => check_written(request, &done.stat)?,
-                // All fail if one does: those before it have code 0, those behind it RUNTIMEINCONSISTENCY.
-                MultiResult::Error(code) if code == 0 || code == inconsistent => {}
-                MultiResult::Error(code) if self.tolerated.contains(&code) => return Ok(code),
-                MultiResult::Error(code) => granted_or("multi", code)?,
-                other => expect("result of a multi", "setData".to_owned(), format!("{other:?}"))?,
-            }
+        Kind::Create => {
+            let path = CreateResponse::decode(reader)?.path.unwrap_or_default();
+            expect("path", workload.created_path(request.connection, request.key).as_str(), path)?;
         }
-        // A list of nothing but zeros has no reason to have failed.
-        let failed = reply.iter().any(|result| matches!(result, MultiResult::Error(_)));
-        granted_or("multi", if failed { inconsistent } else { 0 }).map(|()| 0)
+        Kind::Children => {
+            let reply = GetChildren2Response::decode(reader)?;
+            let found = reply.children.map_or(0, |children| children.len());
+            expect("number of children", workload.children as usize, found)?;
+            expect("Stat.numChildren", i64::from(workload.children), i64::from(reply.stat.num_children))?;
+        }
+        Kind::Multi => return check_multi(workload, request, MultiResponse::decode(reader)?),
+        Kind::Delete => {}
     }
+    Ok(0)
+}
+
+/// All values are alike, but a znode's czxid is its own and stays: a reply of another znode shows by that. A server
+/// that answers from nowhere has none.
+fn check_identity(workload: &Workload, request: Request, czxid: i64) -> Result<()> {
+    let known = &workload.czxids[request.key as usize];
+    let first = match known.load(Ordering::Relaxed) {
+        0 => known.compare_exchange(0, czxid, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(czxid),
+        first => first,
+    };
+    if first == czxid { Ok(()) } else { expect("Stat.czxid", format!("{first:#x}"), format!("{czxid:#x}")) }
+}
+
+fn check_data(workload: &Workload, reply: &GetDataResponse<'_>) -> Result<()> {
+    let data = reply.data.unwrap_or_default();
+    let length = i32::try_from(data.len()).unwrap_or(i32::MAX);
+    check_size(workload, "value length", length)?;
+    let value = &workload.value[..data.len()];
+    let differs = || data.iter().zip(value).position(|(found, expected)| found != expected).unwrap_or(0);
+    ensure!(data == value, "the reply's value is wrong from byte {} on", differs());
+    expect("Stat.dataLength", length, reply.stat.data_length)
+}
+
+/// A value of unknown size, because any connection may have written it.
+fn check_size(workload: &Workload, what: &'static str, found: i32) -> Result<()> {
+    let (min, max) = (workload.value_bytes_min, workload.value.len());
+    let expected = || if min == max { max.to_string() } else { format!("{min} to {max}") };
+    let right = usize::try_from(found).is_ok_and(|found| (min..=max).contains(&found));
+    if right { Ok(()) } else { expect(what, expected(), found.to_string()) }
+}
+
+fn check_multi(workload: &Workload, request: Request, reply: MultiResponse<'_>) -> Result<i32> {
+    expect("number of results", workload.multi_ops as usize, reply.len())?;
+    let inconsistent = ErrorCode::RuntimeInconsistency.code();
+    for result in reply.iter() {
+        match result {
+            MultiResult::SetData(done) => check_written(request, &done.stat)?,
+            // All fail if one does: those before it have code 0, those behind it RUNTIMEINCONSISTENCY.
+            MultiResult::Error(code) if code == 0 || code == inconsistent => {}
+            MultiResult::Error(code) if workload.tolerated.contains(&code) => return Ok(code),
+            MultiResult::Error(code) => granted_or("multi", code)?,
+            other => expect("result of a multi", "setData".to_owned(), format!("{other:?}"))?,
+        }
+    }
+    // A list of nothing but zeros has no reason to have failed.
+    let failed = reply.iter().any(|result| matches!(result, MultiResult::Error(_)));
+    granted_or("multi", if failed { inconsistent } else { 0 }).map(|()| 0)
 }
 
 fn check_written(request: Request, stat: &Stat) -> Result<()> {
@@ -170,7 +174,7 @@ mod tests {
 
     fn judged(workload: &Workload, kind: Kind, key: u32, error: i32, record: &[u8]) -> Result<i32, String> {
         let request = Request { kind, key, length: 100, connection: 1 };
-        let found = workload.judge(request, error, record, &mut OwnZnodes::default());
+        let found = judge(workload, request, error, record, &mut OwnZnodes::default());
         found.map_err(|error| format!("{error:#}"))
     }
 
@@ -215,7 +219,7 @@ mod tests {
         let (workload, mut own) = (workload("-o delete"), OwnZnodes::prepared(9));
         let mut judge = |kind, error| {
             let request = Request { kind, key: 3, length: 100, connection: 1 };
-            workload.judge(request, error, &[], &mut own).map_err(|error| error.to_string())
+            judge(&workload, request, error, &[], &mut own).map_err(|error| error.to_string())
         };
         assert_eq!(judge(Kind::Create, -127), Ok(-127));
         assert_eq!(judge(Kind::Delete, -101), Ok(-101), "it was never created");

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use corral_wire::frame::{append_frame, next_frame};
 use corral_wire::records::{Acl, RequestHeader};
-use corral_wire::{OpCode, Vector, Wire, Writer};
+use corral_wire::{OpCode, Wire, Writer};
 
 /// Appends a frame: header, encoded path, the rest of the record. Both may be empty.
 pub(crate) fn push_frame(out: &mut Vec<u8>, xid: i32, op: OpCode, path: &[u8], tail: &[u8]) {
@@ -21,7 +21,7 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, xid: i32, op: OpCode, path: &[u8], t
 /// client.
 pub(crate) fn create_tail(writer: &mut Writer<'_>, value: &[u8], flags: i32) {
     writer.buffer(Some(value));
-    Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE).encode(writer);
+    Some(Acl::OPEN_ACL_UNSAFE).encode(writer);
     writer.i32(flags);
 }
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::args::pin;
+use crate::check::judge;
 use crate::due::Due;
 use crate::limits::CREATES_PER_CONNECTION_MAX;
 use crate::meter::{Pace, Shared};
@@ -178,7 +179,7 @@ impl<'a> Worker<'a> {
         let served = self.swarm.serve(at, flags, &mut |event| {
             let What::Reply(request, error) = event.what else { bail!("{:?} was not requested", event.what) };
             now_ns = event.at_ns;
-            let judged = workload.judge(request, error, event.body, &mut client.own);
+            let judged = judge(workload, request, error, event.body, &mut client.own);
             match judged.with_context(|| format!("{} number {}", request.kind.name(), request.key))? {
                 0 => cells.record(client.pace, request.kind, now_ns.saturating_sub(event.since_ns), 1),
                 refused => cells.refused(refused),

@@ -225,7 +225,8 @@ fn set_data(writer: &mut Writer<'_>, path: &[u8], value: &[u8]) {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
+    use crate::plan::Plan;
+    use crate::workload::Workload;
 
     pub(crate) fn workload(flags: &str) -> Workload {
         let args = crate::plan::Args::parse(&format!("--keys 20 --children 3 -n 2 {flags}")).unwrap();

@@ -3,111 +3,14 @@
 //! Pure arithmetic at start-up. It does not look at the machine (the caller passes the CPUs it may use) and starts
 //! nothing. An executor is one thread with one io_uring reactor; the log sync and control threads are plain threads.
 
+use crate::config::core_rows::{CORES_MAX, CoreRow};
 use crate::config::keys::Config;
-use crate::config::value::{ConsensusPlacement, CoreRole, Field, Limits, Raw, Rejection, TransportChoice};
+use crate::config::value::{ConsensusPlacement, CoreRole, TransportChoice};
 use crate::exit::{ExitCode, Fault};
-
-/// Rows of the per-core table and executors at most.
-pub(crate) const CORES_MAX: usize = 1024;
 
 /// Hosts of up to this many CPUs run the consensus actor with a shard: a hop between executors costs more than the
 /// work.
 const SHARED_CONSENSUS_CPUS_MAX: usize = 4;
-
-/// One row of the per-core table, as configured.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CoreRow {
-    /// CPU to pin to; `None` = not pinned.
-    pub(crate) cpu: Option<u32>,
-    pub(crate) role: CoreRole,
-    /// Instead of `runtime.ring_depth`.
-    pub(crate) ring_depth: Option<u32>,
-    /// Instead of `runtime.turn_budget_us`.
-    pub(crate) turn_budget_us: Option<u32>,
-    /// Instead of `runtime.poll_us`.
-    pub(crate) poll_us: Option<u32>,
-    /// Connections of this shard alone; `None` = only the limit of the whole server.
-    pub(crate) connections_max: Option<u32>,
-    /// Line of the row in the file.
-    pub(crate) line: u32,
-}
-
-impl CoreRow {
-    /// An empty row; its role counts only once the file has given one.
-    pub(crate) fn at_line(line: u32) -> CoreRow {
-        CoreRow {
-            cpu: None,
-            role: CoreRole::Shard,
-            ring_depth: None,
-            turn_budget_us: None,
-            poll_us: None,
-            connections_max: None,
-            line,
-        }
-    }
-}
-
-/// One key of a row of the per-core table.
-pub(crate) struct RowKey {
-    pub(crate) name: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) limits: Limits,
-    pub(crate) doc: &'static str,
-    pub(crate) set: fn(&mut CoreRow, &Raw, Limits) -> Result<(), Rejection>,
-}
-
-/// The keys of a row.
-pub(crate) const ROW_KEYS: &[RowKey] = &[
-    RowKey {
-        name: "cpu",
-        kind: "whole number",
-        unit: "",
-        limits: Limits::range(0, 8191),
-        doc: "CPU to pin to. Absent = not pinned.",
-        set: |row, raw, limits| u32::parse(raw, limits).map(|cpu| row.cpu = Some(cpu)),
-    },
-    RowKey {
-        name: "role",
-        kind: CoreRole::KIND,
-        unit: "",
-        limits: Limits::NONE,
-        doc: "The actors on that CPU. Required. Exactly one row runs the consensus actor, at least one a shard.",
-        set: |row, raw, limits| CoreRole::parse(raw, limits).map(|role| row.role = role),
-    },
-    RowKey {
-        name: "ring_depth",
-        kind: "whole number",
-        unit: "entries",
-        limits: Limits::range(1024, 32_768),
-        doc: "Instead of `runtime.ring_depth`.",
-        set: |row, raw, limits| u32::parse(raw, limits).map(|depth| row.ring_depth = Some(depth)),
-    },
-    RowKey {
-        name: "turn_budget_us",
-        kind: "whole number",
-        unit: "us",
-        limits: Limits::range(10, 100_000),
-        doc: "Instead of `runtime.turn_budget_us`.",
-        set: |row, raw, limits| u32::parse(raw, limits).map(|budget| row.turn_budget_us = Some(budget)),
-    },
-    RowKey {
-        name: "poll_us",
-        kind: "whole number",
-        unit: "us",
-        limits: Limits::range(0, 2000),
-        doc: "Instead of `runtime.poll_us`.",
-        set: |row, raw, limits| u32::parse(raw, limits).map(|time| row.poll_us = Some(time)),
-    },
-    RowKey {
-        name: "connections_max",
-        kind: "whole number",
-        unit: "",
-        limits: Limits::range(1, 10_000_000),
-        doc: "Connections of this shard. Absent = only `limits.connections_max`.",
-        set: |row, raw, limits| u32::parse(raw, limits).map(|count| row.connections_max = Some(count)),
-    },
-];
 
 /// One executor to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,13 +56,6 @@ pub(crate) struct CorePlan {
 }
 
 impl CorePlan {
-    /// Number of shards.
-    pub(crate) fn shards(&self) -> usize {
-        self.executors.iter().filter(|executor| executor.shard.is_some()).count()
-    }
-}
-
-impl Config {
     /// The executors for a host on which this process may use the given CPUs.
     ///
     /// With a per-core table the plan is that table. Without one it is derived: `runtime.shards` shards, or if that is
@@ -169,10 +65,10 @@ impl Config {
     /// # Errors
     /// A `Config` fault for a CPU that is not there, or a table that contradicts `runtime.shards`. Also for a table
     /// without a shard or with other than one consensus actor.
-    pub(crate) fn core_plan(&self, online_cpus: &[u32]) -> Result<CorePlan, Fault> {
+    pub(crate) fn of(config: &Config, online_cpus: &[u32]) -> Result<CorePlan, Fault> {
         let mut plan =
-            if self.cores.is_empty() { self.derived_plan(online_cpus) } else { self.table_plan(online_cpus)? };
-        plan.warnings.extend(self.polling_in_vain(&plan));
+            if config.cores.is_empty() { derived_plan(config, online_cpus) } else { table_plan(config, online_cpus)? };
+        plan.warnings.extend(polling_in_vain(config, &plan));
         assert!(plan.shards() >= 1, "a plan has a shard");
         assert!(
             plan.executors.iter().filter(|executor| executor.consensus).count() == 1,
@@ -181,132 +77,133 @@ impl Config {
         Ok(plan)
     }
 
-    fn executor(&self, cpu: Option<u32>, shard: Option<u16>, consensus: bool) -> ExecutorPlan {
-        let runtime = &self.runtime;
-        let (ring_depth, turn_budget_us, poll_us) = (runtime.ring_depth, runtime.turn_budget_us, runtime.poll_us);
-        ExecutorPlan { cpu, shard, consensus, ring_depth, turn_budget_us, poll_us, connections_max: None }
+    /// Number of shards.
+    pub(crate) fn shards(&self) -> usize {
+        self.executors.iter().filter(|executor| executor.shard.is_some()).count()
     }
+}
 
-    fn derived_plan(&self, cpus: &[u32]) -> CorePlan {
-        let own_core = match self.runtime.consensus_placement {
-            ConsensusPlacement::Auto => cpus.len() > SHARED_CONSENSUS_CPUS_MAX,
-            ConsensusPlacement::OwnCore => true,
-            ConsensusPlacement::WithShard => false,
-        };
-        let shards = match self.runtime.shards {
-            0 => derived_shards(cpus.len(), own_core),
-            shards => shards,
-        };
-        let executors_count = usize::from(shards) + usize::from(own_core);
-        let mut warnings = Vec::new();
-        let pinned = executors_count <= cpus.len();
-        if !pinned {
-            warnings.push(format!(
-                "{executors_count} executors share {} CPUs, so none is pinned; lower runtime.shards or use a larger \
-                host",
-                cpus.len()
-            ));
-        }
-        let cpu = |index: usize| if pinned { cpus.get(index).copied() } else { None };
-        let mut executors: Vec<ExecutorPlan> = (0..shards)
-            .map(|shard| self.executor(cpu(usize::from(shard)), Some(shard), !own_core && shard == 0))
-            .collect();
-        if own_core {
-            executors.push(self.executor(cpu(usize::from(shards)), None, true));
-        }
-        CorePlan { executors, log_cpu: None, control_cpu: None, warnings }
+fn executor(config: &Config, cpu: Option<u32>, shard: Option<u16>, consensus: bool) -> ExecutorPlan {
+    let runtime = &config.runtime;
+    let (ring_depth, turn_budget_us, poll_us) = (runtime.ring_depth, runtime.turn_budget_us, runtime.poll_us);
+    ExecutorPlan { cpu, shard, consensus, ring_depth, turn_budget_us, poll_us, connections_max: None }
+}
+
+fn derived_plan(config: &Config, cpus: &[u32]) -> CorePlan {
+    let own_core = match config.runtime.consensus_placement {
+        ConsensusPlacement::Auto => cpus.len() > SHARED_CONSENSUS_CPUS_MAX,
+        ConsensusPlacement::OwnCore => true,
+        ConsensusPlacement::WithShard => false,
+    };
+    let shards = match config.runtime.shards {
+        0 => derived_shards(cpus.len(), own_core),
+        shards => shards,
+    };
+    let executors_count = usize::from(shards) + usize::from(own_core);
+    let mut warnings = Vec::new();
+    let pinned = executors_count <= cpus.len();
+    if !pinned {
+        warnings.push(format!(
+            "{executors_count} executors share {} CPUs, so none is pinned; lower runtime.shards or use a larger \
+            host",
+            cpus.len()
+        ));
     }
-
-    fn table_plan(&self, cpus: &[u32]) -> Result<CorePlan, Fault> {
-        self.check_table(cpus)?;
-        let mut plan =
-            CorePlan { executors: Vec::new(), log_cpu: None, control_cpu: None, warnings: self.shared_cpus() };
-        let mut next_shard: u16 = 0;
-        for row in &self.cores {
-            let (is_shard, consensus) = match row.role {
-                CoreRole::Shard => (true, false),
-                CoreRole::ShardAndConsensus => (true, true),
-                CoreRole::Consensus => (false, true),
-                CoreRole::Log => {
-                    plan.log_cpu = row.cpu;
-                    continue;
-                }
-                CoreRole::Control => {
-                    plan.control_cpu = row.cpu;
-                    continue;
-                }
-            };
-            let mut executor = self.executor(row.cpu, is_shard.then_some(next_shard), consensus);
-            executor.ring_depth = row.ring_depth.unwrap_or(executor.ring_depth);
-            executor.turn_budget_us = row.turn_budget_us.unwrap_or(executor.turn_budget_us);
-            executor.poll_us = row.poll_us.unwrap_or(executor.poll_us);
-            executor.connections_max = row.connections_max;
-            next_shard += u16::from(is_shard);
-            plan.executors.push(executor);
-        }
-        plan.executors.sort_by_key(|executor| executor.shard.unwrap_or(u16::MAX));
-        Ok(plan)
+    let cpu = |index: usize| if pinned { cpus.get(index).copied() } else { None };
+    let mut executors: Vec<ExecutorPlan> = (0..shards)
+        .map(|shard| executor(config, cpu(usize::from(shard)), Some(shard), !own_core && shard == 0))
+        .collect();
+    if own_core {
+        executors.push(executor(config, cpu(usize::from(shards)), None, true));
     }
+    CorePlan { executors, log_cpu: None, control_cpu: None, warnings }
+}
 
-    /// Whether the table makes sense on a host with these CPUs.
-    fn check_table(&self, cpus: &[u32]) -> Result<(), Fault> {
-        let count = |roles: &[CoreRole]| self.cores.iter().filter(|row| roles.contains(&row.role)).count();
-        if let Some((row, cpu)) =
-            self.cores.iter().find_map(|row| Some((row, row.cpu?)).filter(|(_, cpu)| !cpus.contains(cpu)))
-        {
-            return Err(fault(format!(
-                "[[core]] in line {}: cpu = {cpu} is not among the CPUs this process may use ({}); name one of those",
-                row.line,
-                cpu_list(cpus)
-            )));
-        }
-        let shards = count(&[CoreRole::Shard, CoreRole::ShardAndConsensus]);
-        let consensus = count(&[CoreRole::Consensus, CoreRole::ShardAndConsensus]);
-        if consensus != 1 {
-            return Err(fault(format!(
-                "the [[core]] table has {consensus} rows that run the consensus actor; give exactly one row the role \
-                 \"consensus\" or \"shard+consensus\""
-            )));
-        }
-        if shards == 0 {
-            return Err(fault("the [[core]] table has no shard; give at least one row the role \"shard\"".to_owned()));
-        }
-        for (role, name) in [(CoreRole::Log, "log"), (CoreRole::Control, "control")] {
-            if count(&[role]) > 1 {
-                return Err(fault(format!("the [[core]] table has more than one row with role \"{name}\"; keep one")));
+fn table_plan(config: &Config, cpus: &[u32]) -> Result<CorePlan, Fault> {
+    check_table(config, cpus)?;
+    let mut plan = CorePlan { executors: Vec::new(), log_cpu: None, control_cpu: None, warnings: shared_cpus(config) };
+    let mut next_shard: u16 = 0;
+    for row in &config.cores {
+        let (is_shard, consensus) = match row.role {
+            CoreRole::Shard => (true, false),
+            CoreRole::ShardAndConsensus => (true, true),
+            CoreRole::Consensus => (false, true),
+            CoreRole::Log => {
+                plan.log_cpu = row.cpu;
+                continue;
             }
-        }
-        if self.runtime.shards != 0 && usize::from(self.runtime.shards) != shards {
-            return Err(fault(format!(
-                "runtime.shards is {} but the [[core]] table has {shards} shards; drop one of the two",
-                self.runtime.shards
-            )));
-        }
-        Ok(())
+            CoreRole::Control => {
+                plan.control_cpu = row.cpu;
+                continue;
+            }
+        };
+        let mut executor = executor(config, row.cpu, is_shard.then_some(next_shard), consensus);
+        executor.ring_depth = row.ring_depth.unwrap_or(executor.ring_depth);
+        executor.turn_budget_us = row.turn_budget_us.unwrap_or(executor.turn_budget_us);
+        executor.poll_us = row.poll_us.unwrap_or(executor.poll_us);
+        executor.connections_max = row.connections_max;
+        next_shard += u16::from(is_shard);
+        plan.executors.push(executor);
     }
+    plan.executors.sort_by_key(|executor| executor.shard.unwrap_or(u16::MAX));
+    Ok(plan)
+}
 
-    /// A warning if an executor is to poll that cannot.
-    fn polling_in_vain(&self, plan: &CorePlan) -> Option<String> {
-        let polls = plan.executors.iter().any(|executor| executor.poll_us > 0);
-        (polls && self.runtime.transport == TransportChoice::Stream).then(|| {
-            "poll_us does nothing with runtime.transport = \"stream\": only a ring is polled; set the transport to \
-            \"auto\" or poll_us to 0"
-                .to_owned()
-        })
+/// Whether the table makes sense on a host with these CPUs.
+fn check_table(config: &Config, cpus: &[u32]) -> Result<(), Fault> {
+    let count = |roles: &[CoreRole]| config.cores.iter().filter(|row| roles.contains(&row.role)).count();
+    if let Some((row, cpu)) =
+        config.cores.iter().find_map(|row| Some((row, row.cpu?)).filter(|(_, cpu)| !cpus.contains(cpu)))
+    {
+        return Err(fault(format!(
+            "[[core]] in line {}: cpu = {cpu} is not among the CPUs this process may use ({}); name one of those",
+            row.line,
+            cpu_list(cpus)
+        )));
     }
+    let shards = count(&[CoreRole::Shard, CoreRole::ShardAndConsensus]);
+    let consensus = count(&[CoreRole::Consensus, CoreRole::ShardAndConsensus]);
+    if consensus != 1 {
+        return Err(fault(format!(
+            "the [[core]] table has {consensus} rows that run the consensus actor; give exactly one row the role \
+             \"consensus\" or \"shard+consensus\""
+        )));
+    }
+    if shards == 0 {
+        return Err(fault("the [[core]] table has no shard; give at least one row the role \"shard\"".to_owned()));
+    }
+    for (role, name) in [(CoreRole::Log, "log"), (CoreRole::Control, "control")] {
+        if count(&[role]) > 1 {
+            return Err(fault(format!("the [[core]] table has more than one row with role \"{name}\"; keep one")));
+        }
+    }
+    if config.runtime.shards != 0 && usize::from(config.runtime.shards) != shards {
+        return Err(fault(format!(
+            "runtime.shards is {} but the [[core]] table has {shards} shards; drop one of the two",
+            config.runtime.shards
+        )));
+    }
+    Ok(())
+}
 
-    /// A warning for each CPU that two executors are pinned to.
-    fn shared_cpus(&self) -> Vec<String> {
-        let executors = |row: &&CoreRow| !matches!(row.role, CoreRole::Log | CoreRole::Control);
-        let mut pinned: Vec<u32> = self.cores.iter().filter(executors).filter_map(|row| row.cpu).collect();
-        pinned.sort_unstable();
-        let mut shared: Vec<u32> = pinned.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
-        shared.dedup();
-        shared
-            .iter()
-            .map(|cpu| format!("several executors are pinned to CPU {cpu}; they slow each other down"))
-            .collect()
-    }
+/// A warning if an executor is to poll that cannot.
+fn polling_in_vain(config: &Config, plan: &CorePlan) -> Option<String> {
+    let polls = plan.executors.iter().any(|executor| executor.poll_us > 0);
+    (polls && config.runtime.transport == TransportChoice::Stream).then(|| {
+        "poll_us does nothing with runtime.transport = \"stream\": only a ring is polled; set the transport to \
+        \"auto\" or poll_us to 0"
+            .to_owned()
+    })
+}
+
+/// A warning for each CPU that two executors are pinned to.
+fn shared_cpus(config: &Config) -> Vec<String> {
+    let executors = |row: &&CoreRow| !matches!(row.role, CoreRole::Log | CoreRole::Control);
+    let mut pinned: Vec<u32> = config.cores.iter().filter(executors).filter_map(|row| row.cpu).collect();
+    pinned.sort_unstable();
+    let mut shared: Vec<u32> = pinned.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    shared.dedup();
+    shared.iter().map(|cpu| format!("several executors are pinned to CPU {cpu}; they slow each other down")).collect()
 }
 
 /// Shards for a number of CPUs: all of them, less the consensus actor's. On large hosts it is one less for the log
@@ -341,7 +238,7 @@ mod tests {
 
     /// The plan in brief: `name@cpu` for each executor, then `log@` and `control@`.
     fn brief(config: &Config, cpus: &[u32]) -> Result<String, String> {
-        let plan = config.core_plan(cpus).map_err(|fault| fault.sentence)?;
+        let plan = CorePlan::of(config, cpus).map_err(|fault| fault.sentence)?;
         let cpu = |cpu: Option<u32>| cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
         let mut shown: Vec<String> =
             plan.executors.iter().map(|executor| format!("{}@{}", executor.name(), cpu(executor.cpu))).collect();
@@ -382,7 +279,7 @@ mod tests {
             for shards in [0, 1, 2, 7, 200] {
                 let mut config = Config::default();
                 config.runtime.shards = shards;
-                let plan = config.core_plan(&cpus[..count]).expect("a derived plan always exists");
+                let plan = CorePlan::of(&config, &cpus[..count]).expect("a derived plan always exists");
                 assert!(shards == 0 || plan.shards() == usize::from(shards));
                 assert!(plan.executors.iter().all(|executor| executor.name().len() <= 15));
             }
@@ -433,18 +330,18 @@ mod tests {
         config.cores[1].ring_depth = Some(4096);
         config.cores[1].connections_max = Some(7);
         config.cores[1].poll_us = Some(50);
-        let plan = config.core_plan(&[0, 1]).expect("the table is good");
+        let plan = CorePlan::of(&config, &[0, 1]).expect("the table is good");
         let shown: Vec<_> =
             plan.executors.iter().map(|e| (e.ring_depth, e.turn_budget_us, e.poll_us, e.connections_max)).collect();
         assert_eq!(shown, [(1024, 250, 0, None), (4096, 250, 50, Some(7))]);
         assert!(plan.warnings.is_empty());
         config.runtime.transport = TransportChoice::Stream;
-        let plan = config.core_plan(&[0, 1]).expect("the table is good");
+        let plan = CorePlan::of(&config, &[0, 1]).expect("the table is good");
         assert!(plan.warnings[0].starts_with("poll_us does nothing"), "{:?}", plan.warnings);
         config.runtime.shards = 2;
-        assert!(config.core_plan(&[0, 1]).is_ok());
+        assert!(CorePlan::of(&config, &[0, 1]).is_ok());
         config.runtime.shards = 3;
-        let fault = config.core_plan(&[0, 1]).expect_err("3 is not 2");
+        let fault = CorePlan::of(&config, &[0, 1]).expect_err("3 is not 2");
         assert!(fault.sentence.contains("runtime.shards is 3 but"), "{fault}");
         assert_eq!(fault.code, ExitCode::Config);
     }

@@ -6,31 +6,11 @@
 
 use corral_consensus::limits::TICKS_MAX;
 
-use crate::config::Config;
 use crate::config::file::{FileError, ReadFile};
+use crate::config::keys::Config;
 use crate::config::members::{Member, id_of};
-use crate::config::problem::{Draft, Source, shortened};
-use crate::config::value::{Raw, Rejection, every_address, resolve};
-
-impl Config {
-    /// This server among those of its ensemble; `None` when it runs alone.
-    pub(crate) fn own_member(&self) -> Option<&Member> {
-        let servers = &self.ensemble.servers;
-        servers.of(self.server.server_id).filter(|_| servers.is_ensemble())
-    }
-
-    /// Where servers speak to each other by way of a network.
-    fn exposed(&self) -> Vec<String> {
-        let members = self.ensemble.servers.0.iter().filter(|member| !member.is_on_loopback());
-        let hosts = members.map(|member| member.host.clone());
-        let own = self.ensemble.peer_addr.filter(|address| !address.ip().to_canonical().is_loopback());
-        hosts.chain(own.map(|address| address.ip().to_string())).collect()
-    }
-
-    fn is_encrypted(&self) -> bool {
-        !self.ensemble.tls_cert.as_os_str().is_empty()
-    }
-}
+use crate::config::problem::{Draft, Source};
+use crate::config::value::{Raw, Rejection, every_address, resolve, shortened};
 
 /// Finds out which server this one is, and derives what is its own. Nothing happens without an ensemble.
 pub(crate) fn settle(draft: &mut Draft, read_file: ReadFile<'_>) {
@@ -169,9 +149,9 @@ pub(crate) fn check(draft: &mut Draft) {
         draft
             .warn(format!("{voters} participants tolerate no more failures than {}; choose an odd number", voters - 1));
     }
-    let exposed = config.exposed();
+    let exposed = exposed(config);
     let has_secret = !ensemble.secret_file.as_os_str().is_empty();
-    if config.is_encrypted() {
+    if is_encrypted(config) {
         return;
     }
     let hosts = shortened(&exposed.join(", "));
@@ -201,6 +181,18 @@ pub(crate) fn check(draft: &mut Draft) {
 const BETWEEN_HOSTS: &str = "set ensemble.tls_cert, tls_key and tls_ca, or use a shared secret without TLS: \
                              (umask 077; head -c 32 /dev/urandom | base64 > secret), copy that file to all hosts, and start each \
                              server with: --set ensemble.secret_file=secret --set ensemble.allow_plaintext=true";
+
+/// Where servers speak to each other by way of a network.
+fn exposed(config: &Config) -> Vec<String> {
+    let members = config.ensemble.servers.0.iter().filter(|member| !member.is_on_loopback());
+    let hosts = members.map(|member| member.host.clone());
+    let own = config.ensemble.peer_addr.filter(|address| !address.ip().to_canonical().is_loopback());
+    hosts.chain(own.map(|address| address.ip().to_string())).collect()
+}
+
+fn is_encrypted(config: &Config) -> bool {
+    !config.ensemble.tls_cert.as_os_str().is_empty()
+}
 
 fn problem(draft: &mut Draft, path: &str, reason: String, remedy: &str) {
     let source = draft.source(path);

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use corral_peer::ClusterName;
 
-use crate::config::cores::CoreRow;
+use crate::config::core_rows::CoreRow;
 use crate::config::four_letter::FourLetterCommands;
-use crate::config::members::Members;
+use crate::config::members::{Member, Members};
 use crate::config::value::{
     AuditFormat, ClientAuth, ConsensusPlacement, DigestAlgorithm, Field, HIDDEN, Limits, LogFormat, LogLevel, Names,
     OnClientAddr, Raw, Rejection, Secret, Text, TransportChoice, WhenFull,
@@ -63,7 +63,7 @@ macro_rules! sections {
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) struct Config {
             $( $(#[doc = $sdoc])+ pub(crate) $section: $Section, )+
-            /// The per-core table. Empty = the plan is derived from the CPUs. See `Config::core_plan`.
+            /// The per-core table. Empty = the plan is derived from the CPUs. See `CorePlan::of`.
             pub(crate) cores: Vec<CoreRow>,
         }
 
@@ -556,6 +556,12 @@ sections! {
 }
 
 impl Config {
+    /// This server among those of its ensemble; `None` when it runs alone.
+    pub(crate) fn own_member(&self) -> Option<&Member> {
+        let servers = &self.ensemble.servers;
+        servers.of(self.server.server_id).filter(|_| servers.is_ensemble())
+    }
+
     /// Whether the process holds a secret of the operator: a password, a private key or the secret of an ensemble.
     pub(crate) fn has_secrets(&self) -> bool {
         let files = [

@@ -6,8 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::config::problem::shortened;
-use crate::config::value::{Field, Limits, Raw, Rejection, Role, quoted};
+use crate::config::value::{Field, Limits, Raw, Rejection, Role, quoted, shortened};
 
 /// Servers of one ensemble at most.
 pub(crate) const MEMBERS_MAX: usize = corral_consensus::limits::MEMBERS_MAX;

@@ -5,6 +5,7 @@
 //! nothing.
 
 pub(crate) mod admin;
+mod core_rows;
 pub(crate) mod cores;
 pub(crate) mod digests;
 mod ensemble;
@@ -12,6 +13,7 @@ pub(crate) mod file;
 pub(crate) mod four_letter;
 mod jaas;
 mod keys;
+mod loaded;
 pub(crate) mod members;
 mod problem;
 mod properties;
@@ -27,16 +29,15 @@ mod zoo_http;
 mod zoo_keys;
 mod zoo_tls;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(crate) use keys::{Config, Logging, Tls as TlsSection};
+pub(crate) use loaded::Loaded;
 pub(crate) use problem::{Source, nearest};
 pub(crate) use reference::{effective, reference, template};
 pub(crate) use value::TransportChoice;
 
 use crate::exit::{ExitCode, Fault};
-use cores::CorePlan;
 use file::read_text;
 use problem::Draft;
 use value::{LogLevel, Raw, Rejection};
@@ -100,33 +101,6 @@ impl Override {
 #[error("there is no =; give KEY=VALUE, for example limits.connections_max=1000")]
 pub(crate) struct NoEqualsSign;
 
-/// The effective configuration with its origin.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Loaded {
-    pub(crate) config: Config,
-    /// The source of every key that is not at its built-in default, by key.
-    pub(crate) sources: BTreeMap<&'static str, Source>,
-    /// The file that was read.
-    pub(crate) file: Option<PathBuf>,
-    /// Warnings for the operator; the server runs nevertheless.
-    pub(crate) warnings: Vec<String>,
-    /// Usual findings that are worth a line all the same.
-    pub(crate) notes: Vec<String>,
-}
-
-impl Loaded {
-    /// As `Config::core_plan`; a fault names the file.
-    ///
-    /// # Errors
-    /// As `Config::core_plan`.
-    pub(crate) fn core_plan(&self, usable_cpus: &[u32]) -> Result<CorePlan, Fault> {
-        self.config.core_plan(usable_cpus).map_err(|fault| match &self.file {
-            Some(file) => Fault::new(fault.code, format!("{}: {}", file.display(), fault.sentence)),
-            None => fault,
-        })
-    }
-}
-
 /// The format of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
@@ -172,7 +146,7 @@ pub(crate) fn load_once(file: Option<&Path>, overrides: &[Override]) -> Result<L
         }
     }
     for item in overrides {
-        draft.assign(&item.path, &item.value, Source::Flag(item.flag), &problem::shortened(&item.path));
+        draft.assign(&item.path, &item.value, Source::Flag(item.flag), &value::shortened(&item.path));
     }
     if format == Format::ZooCfg {
         require(&mut draft, "server.data_dir", "dataDir", "--data-dir");
@@ -342,7 +316,7 @@ fn check_logging(draft: &mut Draft) {
         contradiction(draft, "logging.file", reason, "name a file in another directory");
     }
     if let Some(wrong) = config.logging.modules.0.iter().find(|one| !is_module_level(one)) {
-        let reason = format!("{:?} is no level of a module", problem::shortened(wrong));
+        let reason = format!("{:?} is no level of a module", value::shortened(wrong));
         contradiction(draft, "logging.modules", reason, "give MODULE=LEVEL, such as \"corral::net=debug\"");
     }
 }

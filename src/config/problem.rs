@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::config::keys::{self, Config, KEYS};
-use crate::config::value::{Raw, Rejection, Role};
+use crate::config::value::{Raw, Rejection, Role, shortened};
 use crate::config::zoo_keys::ZOO_KEYS;
 
 /// Where an effective value came from.
@@ -181,16 +181,6 @@ pub(crate) fn unknown_key(path: &str) -> Rejection {
         None => "`corral check-config --reference` lists all keys".to_owned(),
     };
     Rejection::new(format!("the key `{}` is not known", shortened(path)), remedy)
-}
-
-/// A user's text cut to the length that fits a message.
-pub(crate) fn shortened(text: &str) -> String {
-    const CHARS_MAX: usize = 80;
-    let mut short: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
-    if text.chars().nth(CHARS_MAX).is_some() {
-        short.push_str("...");
-    }
-    short
 }
 
 /// The candidate that differs from `word` by at most three edits, and by at most one for each three letters; the

@@ -6,8 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::problem::shortened;
-use crate::config::value::Rejection;
+use crate::config::value::{Rejection, shortened};
 
 /// One key and value. The value has no white space at its ends, as ZooKeeper trims it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@
 
 use std::fmt::Write as _;
 
-use crate::config::Loaded;
-use crate::config::cores::ROW_KEYS;
+use crate::config::core_rows::ROW_KEYS;
 use crate::config::keys::{Config, KEYS, Key, SECTIONS};
+use crate::config::loaded::Loaded;
 use crate::config::problem::{self, Source};
 use crate::config::value::{HIDDEN, Limits};
 use crate::config::zoo_keys::{Rule, ZOO_KEYS};

@@ -1,9 +1,11 @@
 //! Tests of the whole way from files and flags to a checked configuration.
 
+use super::cores::CorePlan;
 use super::file::{FILE_BYTES_MAX, FileError};
 use super::*;
 use proptest::prelude::*;
 use std::fs;
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 /// A directory with files in it, removed at the end.
@@ -534,7 +536,7 @@ fn every_example_loads_and_has_a_plan() {
         let loaded = load(Some(&file), &[]).unwrap_or_else(|fault| panic!("{fault}"));
         assert_eq!(loaded.warnings, Vec::<String>::new(), "{}", file.display());
         let cpus: Vec<u32> = (0..8).collect();
-        loaded.config.core_plan(&cpus).unwrap_or_else(|fault| panic!("{}: {fault}", file.display()));
+        CorePlan::of(&loaded.config, &cpus).unwrap_or_else(|fault| panic!("{}: {fault}", file.display()));
     }
 }
 

@@ -8,10 +8,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::cores::{CORES_MAX, CoreRow, ROW_KEYS};
+use crate::config::core_rows::{CORES_MAX, CoreRow, ROW_KEYS};
 use crate::config::keys::{KEYS, SECTIONS};
-use crate::config::problem::{Draft, Source, nearest, shortened, unknown_key};
-use crate::config::value::{Field as _, Raw, Rejection, Secret};
+use crate::config::problem::{Draft, Source, nearest, unknown_key};
+use crate::config::value::{Field as _, Raw, Rejection, Secret, shortened};
 
 /// The section name of the per-core table.
 const CORE: &str = "core";

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use corral_peer::ClusterName;
 
 use crate::config::four_letter::FourLetterCommands;
-use crate::config::problem::shortened;
 
 /// A value as a file or flag spells it, before it has a meaning.
 #[derive(Clone, Debug, PartialEq)]
@@ -501,6 +500,16 @@ impl Field for FourLetterCommands {
         let words: Vec<String> = self.names().map(quoted).collect();
         format!("[{}]", words.join(", "))
     }
+}
+
+/// A user's text cut to the length that fits a message.
+pub(crate) fn shortened(text: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    let mut short: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
+    if text.chars().nth(CHARS_MAX).is_some() {
+        short.push_str("...");
+    }
+    short
 }
 
 #[cfg(test)]

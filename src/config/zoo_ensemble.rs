@@ -10,9 +10,9 @@ use std::path::Path;
 use crate::config::ensemble::client_addr;
 use crate::config::file::ReadFile;
 use crate::config::members::{Member, Members, id_of, role_of};
-use crate::config::problem::{Draft, Source, nearest, shortened};
+use crate::config::problem::{Draft, Source, nearest};
 use crate::config::properties::{self, Keys, Property, flag};
-use crate::config::value::{Raw, Rejection};
+use crate::config::value::{Raw, Rejection, shortened};
 use crate::config::zoo_tls::known_type;
 
 /// The settings of the ensemble that were found.

@@ -4,9 +4,9 @@
 
 use std::net::Ipv4Addr;
 
-use crate::config::problem::{Draft, Source, shortened};
+use crate::config::problem::{Draft, Source};
 use crate::config::properties::{Keys, flag, port};
-use crate::config::value::{Raw, Rejection, resolve};
+use crate::config::value::{Raw, Rejection, resolve, shortened};
 
 const CLASS: &str = "metricsProvider.className";
 const PROVIDER: &str = "metricsProvider.";

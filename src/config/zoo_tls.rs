@@ -2,10 +2,10 @@
 //!
 //! Start-up only, on the main thread. Everything is gathered first, because the port may be on the last line.
 
-use crate::config::problem::{Draft, Source, shortened};
+use crate::config::problem::{Draft, Source};
 use crate::config::properties::{Keys, flag, items, port, whole};
 use crate::config::tls::{CIPHER_SUITES, PROTOCOLS};
-use crate::config::value::{Raw, Rejection, every_address, resolve};
+use crate::config::value::{Raw, Rejection, every_address, resolve, shortened};
 
 /// The keys of TLS.
 pub(crate) struct Found {

@@ -4,6 +4,7 @@
 //! waits for the one message that states how it ends.
 
 mod accept;
+mod configured;
 pub(crate) mod ensemble;
 pub(crate) mod import;
 pub(crate) mod membership;
@@ -214,8 +215,7 @@ pub(crate) fn run(
         None => None,
     };
     if config.own_member().is_some() {
-        let configured = || StoredServers { servers: ensemble::servers(&config), version: 0 };
-        gauges.show_members(remembered.clone().unwrap_or_else(configured));
+        gauges.show_members(remembered.clone().unwrap_or_else(|| configured::stored_servers(&config)));
     }
     let audit = AuditLog::start(&config, clock, plan.control_cpu)?;
     let taken = (0..shards).map(|_| Taken::default()).collect();
@@ -544,7 +544,7 @@ fn consensus_links(context: &Context) -> ConsensusChannels {
         gauges: Arc::clone(&context.gauges),
         own: boxes.consensus.0.clone(),
         peers: context.connections.clone(),
-        tick: ensemble::tick(&context.config),
+        tick: configured::tick(&context.config),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::data::{owner, quarantine, remembered, snapshots};
 use crate::exit::{ExitCode, Fault, not_a_batch};
 use crate::node::replay::gap;
-use crate::node::{ensemble, membership};
+use crate::node::{configured, membership};
 use crate::runtime::clock::{Clock, whole_ms};
 use crate::runtime::random::random;
 
@@ -131,8 +131,8 @@ fn recover_whole(config: &Config, start: Start<'_>, purpose: Purpose) -> Result<
     let plan = Plan {
         state,
         sequencer: sequencer_config(config, incarnation, bytes_max),
-        servers: config.own_member().map(|_| Text::from(&*ensemble::servers(config).lines())),
-        ensemble: config.own_member().map(|_| ensemble::member_config(config, shards)),
+        servers: config.own_member().map(|_| Text::from(&*configured::servers(config).lines())),
+        ensemble: config.own_member().map(|_| configured::member_config(config, shards)),
         founders: membership::founders(config),
         raft: raft_config(config, incarnation, bytes_max),
         is_healing,
@@ -339,7 +339,7 @@ fn raft_config(config: &Config, incarnation: u64, entry_bytes_max: usize) -> Raf
         id: ServerId(config.server.server_id),
         voters,
         learners,
-        election_ticks: ensemble::election_ticks(config),
+        election_ticks: configured::election_ticks(config),
         heartbeat_ticks: 1,
         max_inflight_entries: 4096,
         log_cache_bytes: config.ensemble.log_cache_bytes,

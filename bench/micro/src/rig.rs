@@ -10,12 +10,12 @@ use corral_core::ids::{ConnId, Millis, WallMillis, Zxid};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
 use corral_core::shard::{ClientEvent, Effects, NewClient, Requests, Shard, ShardConfig, ShardEvent, ShardMessage};
 use corral_types::Micros;
+use corral_wire::OpCode;
 use corral_wire::consts::VERSION_ANY;
 use corral_wire::frame::append_frame;
 use corral_wire::records::{
     Acl, ConnectRequest, CreateRequest, DeleteRequest, GetDataRequest, RequestHeader, SetDataRequest,
 };
-use corral_wire::{OpCode, Vector};
 use std::hint::black_box;
 use std::mem;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Request {
                     SetDataRequest { path: Some(path), data: Some(&DATA), version: VERSION_ANY }.encode(writer);
                 }
                 Self::Create(path) => {
-                    let acl = Some(Vector::<Acl<'_>>::OPEN_ACL_UNSAFE);
+                    let acl = Some(Acl::OPEN_ACL_UNSAFE);
                     CreateRequest { path: Some(path), data: Some(&DATA), acl, flags: 0 }.encode(writer);
                 }
                 Self::Delete(path) => DeleteRequest { path: Some(path), version: VERSION_ANY }.encode(writer),

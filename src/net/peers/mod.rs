@@ -22,6 +22,7 @@ pub(crate) mod setup;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,8 +1,8 @@
-//! The queue of messages to one peer, its bounds, and the counters of both directions.
+//! The queue of messages to one peer, and its bounds.
 //!
 //! Shared by the sending threads, the peer's sender thread, and the threads that receive from it. No operation waits.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use corral_peer::frame::PAYLOAD_BYTES_MAX;
 
 use crate::net::peers::limits::{DIRECT_BYTES_MAX, MESSAGE_OVERHEAD_BYTES};
 use crate::net::peers::outlet::Outlet;
+use crate::net::peers::traffic::{Counters, Outgoing, Traffic};
 use crate::runtime::mailbox::Bell;
 
 /// Why a message was not queued.
@@ -32,13 +33,6 @@ pub(crate) enum NotSent {
     /// The queue is full; the message must not be lost, so the connection ends.
     #[error("the queue is full, the connection ends")]
     Broken,
-}
-
-/// A message on its way out.
-pub(crate) struct Outgoing {
-    pub(crate) stream: u64,
-    pub(crate) kind: Kind,
-    pub(crate) payload: Bytes,
 }
 
 /// Bounds of a queue.
@@ -65,27 +59,7 @@ pub(crate) struct PeerOutbox {
     dial_now: AtomicBool,
     /// The peer is not one any more, or the connections are stopped.
     stopping: AtomicBool,
-    /// Waiting bytes, with `MESSAGE_OVERHEAD_BYTES` a message. A message that is being written counts too.
-    waiting_bytes: AtomicUsize,
-    waiting_messages: AtomicUsize,
-    pub(crate) counters: Counters,
-}
-
-/// Counters since the start; each written by one thread mostly, read by any.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) bytes_out: AtomicU64,
-    pub(crate) messages_out: AtomicU64,
-    pub(crate) bytes_in: AtomicU64,
-    pub(crate) messages_in: AtomicU64,
-    /// Messages that were accepted or should have been, and lost.
-    pub(crate) dropped: AtomicU64,
-    /// Connections that stood, by direction.
-    pub(crate) connections_out: AtomicU64,
-    pub(crate) connections_in: AtomicU64,
-    pub(crate) dials_failed: AtomicU64,
-    /// Connections that stand now.
-    pub(crate) up_in: AtomicU64,
+    pub(crate) traffic: Traffic,
 }
 
 impl PeerOutbox {
@@ -102,9 +76,7 @@ impl PeerOutbox {
             doomed: AtomicU64::new(0),
             dial_now: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            waiting_bytes: AtomicUsize::new(0),
-            waiting_messages: AtomicUsize::new(0),
-            counters: Counters::default(),
+            traffic: Traffic::default(),
         };
         (outbox, inbox)
     }
@@ -120,12 +92,11 @@ impl PeerOutbox {
             return Err(NotSent::TooLong);
         }
         let cost = payload.len() + MESSAGE_OVERHEAD_BYTES;
-        let bytes = self.waiting_bytes.fetch_add(cost, Ordering::Relaxed);
-        let messages = self.waiting_messages.fetch_add(1, Ordering::Relaxed);
+        let (messages, bytes) = self.traffic.add(cost);
         let full = bytes + cost > self.limits.bytes_max || messages >= self.limits.messages_max;
         if full && messages > 0 {
-            self.release(1, cost);
-            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            self.traffic.release(1, cost);
+            self.traffic.counters.dropped.fetch_add(1, Ordering::Relaxed);
             if kind.is_droppable() {
                 return Err(NotSent::Dropped);
             }
@@ -139,17 +110,20 @@ impl PeerOutbox {
     /// Sends the queued messages. This thread writes a little at once if the sender's thread sleeps; otherwise the
     /// sender's thread writes. Never waits.
     pub(crate) fn flush(&self) {
-        if self.waiting_messages.load(Ordering::Relaxed) == 0 {
+        if self.traffic.waiting_messages() == 0 {
             return;
         }
-        let is_little = self.waiting_bytes.load(Ordering::Relaxed) <= DIRECT_BYTES_MAX;
+        let is_little = self.traffic.waiting_bytes() <= DIRECT_BYTES_MAX;
         if is_little && !self.is_stopping() {
             let mut left = match self.left.try_lock() {
                 Ok(left) => left,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => return self.bell.ring(),
             };
-            if left.as_mut().is_some_and(|outlet| !self.is_doomed(outlet.stream) && outlet.write_for_sender(self)) {
+            if left
+                .as_mut()
+                .is_some_and(|outlet| !self.is_doomed(outlet.stream) && outlet.write_for_sender(&self.traffic))
+            {
                 return;
             }
         }
@@ -189,7 +163,7 @@ impl PeerOutbox {
     /// A connection stands; for the sender's thread.
     pub(crate) fn open(&self, stream: u64) {
         self.stream.store(stream, Ordering::Release);
-        self.counters.connections_out.fetch_add(1, Ordering::Relaxed);
+        self.traffic.counters.connections_out.fetch_add(1, Ordering::Relaxed);
     }
 
     /// It does not any more; for the sender's thread.
@@ -220,35 +194,23 @@ impl PeerOutbox {
         self.dial_now.swap(false, Ordering::AcqRel)
     }
 
-    /// Messages are written or given up; for the sender's thread.
-    pub(crate) fn release(&self, messages: usize, cost: usize) {
-        self.waiting_bytes.fetch_sub(cost, Ordering::Relaxed);
-        self.waiting_messages.fetch_sub(messages, Ordering::Relaxed);
-    }
-
-    /// A message is lost: it was queued for a connection that has ended.
-    pub(crate) fn lose(&self, message: &Outgoing) {
-        self.release(1, message.payload.len() + MESSAGE_OVERHEAD_BYTES);
-        self.counters.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// The figures of now.
     pub(crate) fn stats(&self) -> PeerStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { connections_out, connections_in, .. } = &self.counters;
+        let Counters { connections_out, connections_in, .. } = &self.traffic.counters;
         PeerStats {
             peer: self.peer,
             up_out: self.stream.load(Ordering::Relaxed) != 0,
-            up_in: read(&self.counters.up_in) != 0,
-            bytes_out: read(&self.counters.bytes_out),
-            messages_out: read(&self.counters.messages_out),
-            bytes_in: read(&self.counters.bytes_in),
-            messages_in: read(&self.counters.messages_in),
-            dropped: read(&self.counters.dropped),
+            up_in: read(&self.traffic.counters.up_in) != 0,
+            bytes_out: read(&self.traffic.counters.bytes_out),
+            messages_out: read(&self.traffic.counters.messages_out),
+            bytes_in: read(&self.traffic.counters.bytes_in),
+            messages_in: read(&self.traffic.counters.messages_in),
+            dropped: read(&self.traffic.counters.dropped),
             reconnects: read(connections_out).saturating_sub(1) + read(connections_in).saturating_sub(1),
-            dials_failed: read(&self.counters.dials_failed),
-            queued_bytes: self.waiting_bytes.load(Ordering::Relaxed),
-            queued_messages: self.waiting_messages.load(Ordering::Relaxed),
+            dials_failed: read(&self.traffic.counters.dials_failed),
+            queued_bytes: self.traffic.waiting_bytes(),
+            queued_messages: self.traffic.waiting_messages(),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::net::peers::batch::Batch;
 use crate::net::peers::channel::Channel;
 use crate::net::peers::event::Reason;
 use crate::net::peers::limits::{MESSAGE_OVERHEAD_BYTES, PIECES_MAX};
-use crate::net::peers::outbox::{Outgoing, PeerOutbox};
+use crate::net::peers::traffic::{Outgoing, Traffic};
 
 /// An open connection to a peer, with its queue and batch.
 pub(crate) struct Outlet {
@@ -45,13 +45,13 @@ impl Outlet {
     ///
     /// # Errors
     /// Why the connection is over.
-    pub(crate) fn write(&mut self, outbox: &PeerOutbox, taken: &mut usize) -> Result<bool, Reason> {
+    pub(crate) fn write(&mut self, traffic: &Traffic, taken: &mut usize) -> Result<bool, Reason> {
         if let Some(reason) = self.failed.take() {
             return Err(reason);
         }
         loop {
             if self.batch.is_empty() {
-                self.fill(outbox);
+                self.fill(traffic);
             }
             if self.batch.is_empty() {
                 return Ok(true);
@@ -59,17 +59,17 @@ impl Outlet {
             if !self.write_batch(taken)? {
                 return Ok(false);
             }
-            let counters = &outbox.counters;
+            let counters = &traffic.counters;
             counters.bytes_out.fetch_add(self.batch.bytes() as u64, Ordering::Relaxed);
             counters.messages_out.fetch_add(self.batch.frames() as u64, Ordering::Relaxed);
-            outbox.release(self.batch.frames(), self.cost());
+            traffic.release(self.batch.frames(), self.cost());
             self.batch.clear();
         }
     }
 
     /// As `write`, for a thread that finds it idle. True when nothing is left to be done by the sender's thread.
-    pub(crate) fn write_for_sender(&mut self, outbox: &PeerOutbox) -> bool {
-        match self.write(outbox, &mut 0) {
+    pub(crate) fn write_for_sender(&mut self, traffic: &Traffic) -> bool {
+        match self.write(traffic, &mut 0) {
             Ok(done) => done,
             Err(reason) => {
                 self.failed = Some(reason);
@@ -79,21 +79,21 @@ impl Outlet {
     }
 
     /// Waiting messages are lost with the connection.
-    pub(crate) fn give_up(&mut self, outbox: &PeerOutbox) {
+    pub(crate) fn give_up(&mut self, traffic: &Traffic) {
         self.channel.close();
-        outbox.release(self.batch.frames(), self.cost());
-        outbox.counters.dropped.fetch_add(self.batch.frames() as u64, Ordering::Relaxed);
-        self.queue.try_iter().for_each(|message| outbox.lose(&message));
+        traffic.release(self.batch.frames(), self.cost());
+        traffic.counters.dropped.fetch_add(self.batch.frames() as u64, Ordering::Relaxed);
+        self.queue.try_iter().for_each(|message| traffic.lose(&message));
     }
 
-    fn fill(&mut self, outbox: &PeerOutbox) {
+    fn fill(&mut self, traffic: &Traffic) {
         while self.batch.has_room()
             && let Ok(message) = self.queue.try_recv()
         {
             if message.stream == self.stream {
                 self.batch.push(message.kind, message.payload);
             } else {
-                outbox.lose(&message);
+                traffic.lose(&message);
             }
         }
     }

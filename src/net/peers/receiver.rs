@@ -112,14 +112,14 @@ impl Receiver {
             let _ = before.join();
         }
         let (peer, stream, direction) = (self.outbox.peer, self.stream, Direction::In);
-        self.outbox.counters.connections_in.fetch_add(1, Ordering::Relaxed);
-        self.outbox.counters.up_in.fetch_add(1, Ordering::Relaxed);
+        self.outbox.traffic.counters.connections_in.fetch_add(1, Ordering::Relaxed);
+        self.outbox.traffic.counters.up_in.fetch_add(1, Ordering::Relaxed);
         (self.events)(ConnectionEvent::Up { peer, direction, stream, incarnation: self.incarnation });
         let reason = self.read();
         self.handle.ended.store(true, Ordering::Release);
         let reason = self.handle.reason().unwrap_or(reason);
         self.channel.close();
-        self.outbox.counters.up_in.fetch_sub(1, Ordering::Relaxed);
+        self.outbox.traffic.counters.up_in.fetch_sub(1, Ordering::Relaxed);
         match reason {
             // The log at info has only the connection to the peer.
             Reason::Stopped | Reason::Replaced | Reason::Closed | Reason::Reset => {
@@ -147,7 +147,7 @@ impl Receiver {
                 held += frame.payload.len() + MESSAGE_OVERHEAD_BYTES;
                 frames.push(frame);
             });
-            let counters = &self.outbox.counters;
+            let counters = &self.outbox.traffic.counters;
             counters.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
             counters.messages_in.fetch_add(frames.len() as u64, Ordering::Relaxed);
             if !frames.is_empty() {

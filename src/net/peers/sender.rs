@@ -20,8 +20,9 @@ use crate::net::peers::channel::{self, Channel, wait};
 use crate::net::peers::dial::{Dialled, Dialler, Failure};
 use crate::net::peers::event::{ConnectionEvent, Direction, Reason};
 use crate::net::peers::limits::{LASTING, ORDINARY, PAUSE_MAX, PAUSE_MIN, STALL_MAX, STOP_FLUSH_MAX};
-use crate::net::peers::outbox::{Outgoing, PeerOutbox};
+use crate::net::peers::outbox::PeerOutbox;
 use crate::net::peers::outlet::Outlet;
+use crate::net::peers::traffic::Outgoing;
 use crate::runtime::complaint::Complaint;
 use crate::runtime::mailbox::SleepsIn;
 
@@ -64,7 +65,7 @@ impl Sender {
                 }
                 Err(_) if self.is_stopping() => return,
                 Err(reason) => {
-                    self.outbox.counters.dials_failed.fetch_add(1, Ordering::Relaxed);
+                    self.outbox.traffic.counters.dials_failed.fetch_add(1, Ordering::Relaxed);
                     complaints.tell(&self.dialler, &reason);
                 }
             }
@@ -103,7 +104,7 @@ impl Sender {
             Err(error) => (outlet, Reason::of(&error)),
         };
         self.outbox.close();
-        outlet.give_up(&self.outbox);
+        outlet.give_up(&self.outbox.traffic);
         match reason {
             Reason::Stopped => tracing::debug!(peer = peer.0, stream, "the connection to the peer ends: {reason}"),
             Reason::Closed | Reason::Reset => {
@@ -156,7 +157,7 @@ impl Sender {
         let (mut progress, mut taken) = (Instant::now(), 0);
         loop {
             let before = taken;
-            if outlet.write(&self.outbox, &mut taken)? {
+            if outlet.write(&self.outbox.traffic, &mut taken)? {
                 return Ok(());
             }
             if taken > before {

@@ -4,6 +4,7 @@
 //! holds what they share: the facts about each connection and the order in which a reply passes them.
 
 mod elections;
+mod entry;
 mod members;
 mod reads;
 mod sessions;
@@ -21,9 +22,11 @@ use crate::model::{Expected, Identity, LinkId, Model, SUPER, UNIMPLEMENTED, dige
 use crate::options::Options;
 use crate::reconfig::{Seats, participants};
 use crate::request::{Body, Request};
-use crate::server::server_id;
+use crate::servers::server_id;
 use crate::violation::{Checked, require};
 use watches::Watches;
+
+pub(crate) use entry::CommittedEntry;
 
 /// A command that a client put into the world; the server may propose it or not, but nothing else.
 #[derive(Clone, Debug)]

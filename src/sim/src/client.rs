@@ -1,14 +1,13 @@
 //! Simulated clients: each keeps one session, over as many connections as it takes, and speaks real bytes.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 
 use corral_wire::Reader;
 use corral_wire::frame::next_frame;
 use corral_wire::records::{ConnectResponse, ReplyHeader, WatcherEvent};
 
 use crate::limits::REPLY_BYTES_MAX;
-use crate::link::{Link, Sent};
+use crate::link::{Link, Sent, address};
 use crate::model::{CHILDREN_CHANGED, DELETED, LinkId, SUPER};
 use crate::options::Bug;
 use crate::request::{self, Body, Request, WatchKind, WatchLists};
@@ -81,11 +80,6 @@ impl Client {
     }
 }
 
-/// The address of a client.
-pub(crate) fn address(client: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, u8::try_from(client % 200).expect("below 200"))
-}
-
 impl World {
     pub(crate) fn act(&mut self, client: usize) {
         if self.stage == Stage::Fading {
@@ -155,7 +149,7 @@ impl World {
                 None => self.clients[client].workload.request(&mut self.workload, read_share),
             };
             // The model counts at once, whatever there is or was.
-            let is_at_once = !request.makes_usage() || self.check.model.is_counted_at_once();
+            let is_at_once = !request.makes_usage() || self.check.model.tree.is_counted_at_once();
             self.ask(link, if is_at_once { request } else { Request::Ping });
         }
     }
@@ -428,6 +422,17 @@ impl World {
         let early = !sent.request.is_write() && self.check.is_behind_a_write(link, *zxid);
         if early && self.bug(Bug::EarlyRead, 200) {
             *zxid -= 1;
+        }
+    }
+
+    /// The client's bytes go on their way, perhaps in pieces.
+    pub(crate) fn transmit(&mut self, link: LinkId, mut bytes: Vec<u8>) {
+        while !bytes.is_empty() {
+            let split = self.schedule.per_mille(150);
+            let count = if split { self.schedule.index(bytes.len()) + 1 } else { bytes.len() };
+            let rest = bytes.split_off(count);
+            self.send_over_network(Channel::ToServer(link), Event::ToServer(link, bytes));
+            bytes = rest;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use corral_sim::fuzz::cost::table::{self, TURN_NS_MAX};
 use corral_sim::fuzz::memory::is_counted;
 
-use crate::{commit, say};
+use crate::console::{commit, say};
 
 const BEGIN: &str = "<!-- costs: begin, written by corral-sim costs --write -->\n";
 const END: &str = "<!-- costs: end -->\n";

@@ -16,26 +16,16 @@ pub mod runner;
 mod script;
 mod server;
 mod servers;
+mod tally;
 
 use crate::rng::Stream;
 use crate::violation::{Violation, require};
 use server::MEMORY as SHARD_MEMORY;
 
+pub use tally::Tally;
+
 /// Longest input that is made, bytes.
 const INPUT_BYTES_MAX: usize = 4096;
-
-counts! {
-    /// The effects of an input, so that a campaign can show that it got somewhere.
-    Tally:
-    /// Records decoded, paths and ACLs found good, requests answered without error.
-    accepted,
-    /// The contrary.
-    refused,
-    /// Watch events received.
-    events,
-    /// Connections that the server ended.
-    closed,
-}
 
 /// Something that takes any bytes.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use corral_sim::fuzz::memory::is_counted;
 use corral_sim::fuzz::runner::{Corpus, Summary, campaign, from_hex, parse_corpus, to_hex};
 use corral_sim::fuzz::{TARGETS, Target};
 
-use crate::{clock_seed, say};
+use crate::console::{clock_seed, say};
 
 /// The share of a short run's inputs that a target gets in one turn.
 const TURN: u64 = 10;

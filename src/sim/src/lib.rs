@@ -42,6 +42,7 @@ mod reconfig;
 mod request;
 mod rng;
 mod server;
+mod servers;
 mod shard_driver;
 mod trace;
 mod violation;

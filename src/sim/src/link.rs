@@ -1,12 +1,11 @@
 //! One connection between a client and the server: two pipes, what waits at either end, and the requests under way.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 
 use corral_core::ids::ConnId;
 
-use crate::model::LinkId;
 use crate::request::Request;
-use crate::world::{Channel, Event, World};
 
 /// A request without its reply yet.
 #[derive(Clone, Debug)]
@@ -49,23 +48,7 @@ pub(crate) struct Link {
     pub(crate) auths_due: usize,
 }
 
-impl World {
-    /// The client's bytes go on their way, perhaps in pieces.
-    pub(crate) fn transmit(&mut self, link: LinkId, mut bytes: Vec<u8>) {
-        while !bytes.is_empty() {
-            let split = self.schedule.per_mille(150);
-            let count = if split { self.schedule.index(bytes.len()) + 1 } else { bytes.len() };
-            let rest = bytes.split_off(count);
-            self.send_over_network(Channel::ToServer(link), Event::ToServer(link, bytes));
-            bytes = rest;
-        }
-    }
-
-    /// The server's end closes; what it sent before still arrives.
-    pub(crate) fn close_at_server(&mut self, link: LinkId) {
-        self.links[link.0].conn = None;
-        if !std::mem::replace(&mut self.links[link.0].server_gone, true) {
-            self.send_over_network(Channel::ToClient(link), Event::EndToClient(link));
-        }
-    }
+/// The address of a client.
+pub(crate) fn address(client: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, u8::try_from(client % 200).expect("below 200"))
 }

@@ -1,5 +1,6 @@
 //! The program `corral-sim`: plays simulated worlds, runs the fuzz targets, and makes the table of costs.
 
+mod console;
 mod costing;
 mod fuzzing;
 
@@ -7,13 +8,15 @@ use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use corral_sim::campaign::{self, List, Summary};
 use corral_sim::fuzz::runner::{current, to_hex};
 use corral_sim::limits::TRACE_LINES;
 use corral_sim::{Bug, Kind, Tracing, Violation, WorldId};
+
+use crate::console::{clock_seed, commit, say};
 
 /// The fuzz targets measure what an input makes them hold.
 #[global_allocator]
@@ -73,23 +76,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn say(text: &str) {
-    // A closed pipe ends the run in its own way.
-    let _ = writeln!(std::io::stdout(), "{text}");
-}
-
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// A seed that no earlier run has used.
-fn clock_seed() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() * 1000)
-}
-
-fn commit() -> String {
-    let asked = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
-    asked.map_or_else(|_| String::new(), |out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
 /// Where a panic aborts, the hook is the last chance to print which world or input it was.

@@ -6,116 +6,40 @@
 //! connections' state, no time.
 
 mod acl;
+mod caller;
+mod draft;
+mod errors;
 mod keeper;
 mod list;
+mod node;
+mod paths;
 mod quota;
 mod rules;
+mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use corral_wire::records::Stat;
-
-use crate::limits::{COUNTED_MAX, DELETED_MAX};
 use crate::options::Switches;
-use crate::reconfig::Seats;
-use crate::request::{AclItem, Body};
+use crate::reconfig::{Change, Seats, lines};
+use crate::request::{AclItem, Body, Write};
+use draft::Draft;
+use errors::{MOVED, RECONFIG_DISABLED, RECONFIG_IN_PROGRESS, RUNTIME_INCONSISTENCY, SESSION_EXPIRED, need};
+use node::Life;
+use paths::PLACE;
+use tree::Tree;
 
 pub(crate) use acl::{ADMIN, Identity, READ, SUPER, SUPER_ID, allows, digest_id, is_within, redacted};
-pub(crate) use keeper::is_system;
+pub(crate) use caller::{Caller, LinkId};
+pub(crate) use errors::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, UNIMPLEMENTED};
 pub(crate) use list::List;
-pub(crate) use rules::{BAD_ARGUMENTS, MARSHALLING_ERROR, NO_AUTH, UNIMPLEMENTED, is_legal, parent_of};
-
-/// Kinds of watch events.
-pub(crate) const CREATED: i32 = 1;
-pub(crate) const DELETED: i32 = 2;
-pub(crate) const DATA_CHANGED: i32 = 3;
-pub(crate) const CHILDREN_CHANGED: i32 = 4;
-
-/// A simulated connection; also stands for the owner of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LinkId(pub(crate) usize);
-
-/// A znode. `created` counts children ever created, see protocol chapter 10.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) data: Option<Vec<u8>>,
-    pub(crate) acl: Vec<AclItem>,
-    pub(crate) czxid: u64,
-    pub(crate) mzxid: u64,
-    pub(crate) pzxid: u64,
-    pub(crate) ctime: i64,
-    pub(crate) mtime: i64,
-    pub(crate) version: i32,
-    pub(crate) created: i32,
-    pub(crate) aversion: i32,
-    /// The session of an ephemeral, else 0.
-    pub(crate) owner: i64,
-    pub(crate) children: i32,
-    pub(crate) life: Life,
-}
-
-/// How a znode ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Life {
-    #[default]
-    /// Deleted by a client, or with its session.
-    Plain,
-    Container,
-    Ttl(i64),
-}
-
-impl Node {
-    fn made(zxid: u64, time: i64, data: Option<Vec<u8>>, acl: Vec<AclItem>) -> Node {
-        Node { data, acl, czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: time, mtime: time, ..Node::default() }
-    }
-
-    /// As a transaction gives it other data.
-    fn set_data(&mut self, zxid: u64, time: i64, data: Option<Vec<u8>>) {
-        (self.data, self.version) = (data, self.version.wrapping_add(1));
-        (self.mzxid, self.mtime) = (zxid, time);
-    }
-
-    pub(crate) fn stat(&self) -> Stat {
-        let data_length = self.data.as_ref().map_or(0, Vec::len);
-        Stat {
-            czxid: self.czxid.cast_signed(),
-            mzxid: self.mzxid.cast_signed(),
-            ctime: self.ctime,
-            mtime: self.mtime,
-            version: self.version,
-            cversion: self.created.wrapping_mul(2).wrapping_sub(self.children),
-            aversion: self.aversion,
-            ephemeral_owner: self.owner,
-            data_length: i32::try_from(data_length).unwrap_or(i32::MAX),
-            num_children: self.children,
-            pzxid: self.pzxid.cast_signed(),
-        }
-    }
-}
+pub(crate) use node::{CHILDREN_CHANGED, CREATED, DATA_CHANGED, DELETED, Node, Step};
+pub(crate) use paths::{is_legal, is_system, parent_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) password: [u8; 16],
     pub(crate) timeout_ms: i32,
     pub(crate) owner: LinkId,
-}
-
-/// One step of a transaction, with the ACL that decides which clients may see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    /// [`CREATED`], [`DELETED`] or [`DATA_CHANGED`].
-    pub(crate) kind: i32,
-    pub(crate) path: String,
-    pub(crate) acl: Vec<AclItem>,
-    /// ACL of the parent, if its children changed.
-    pub(crate) parent_acl: Option<Vec<AclItem>>,
-}
-
-impl Step {
-    /// Whether there is another number of znodes below this one.
-    pub(crate) fn changes_below(&self, top: &str) -> bool {
-        self.parent_acl.is_some() && (top == "/" || rules::is_below(&self.path, top))
-    }
 }
 
 /// The model's verdict on a command: a reply with this code and body, the begin or refusal of a session, or a closed
@@ -130,24 +54,13 @@ pub(crate) enum Expected {
     Underway { next: Seats, version: u64 },
 }
 
-/// The sender of a command and its time.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller<'a> {
-    pub(crate) zxid: u64,
-    pub(crate) time: i64,
-    pub(crate) session: i64,
-    pub(crate) link: Option<LinkId>,
-    pub(crate) identities: &'a [Identity],
-}
-
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     switches: Switches,
-    versions: BTreeMap<String, Vec<(u64, Option<Node>)>>,
+    pub(crate) tree: Tree,
     pub(crate) sessions: BTreeMap<i64, Session>,
     /// Every session there ever was: ids are never used twice.
     sessions_ever: BTreeSet<i64>,
-    steps: BTreeMap<u64, Vec<Step>>,
     pub(crate) zxid: u64,
     pub(crate) list: Option<List>,
     /// So many servers of the list must have a vote; `None` where there is no list.
@@ -166,60 +79,7 @@ impl Model {
             ("/zookeeper/config", node(AclItem::new(1, "world", "anyone"), -1, 0)),
             ("/zookeeper/quota", node(open(), 0, 0)),
         ];
-        let versions = initial.into_iter().map(|(path, node)| (path.to_owned(), vec![(0, Some(node))])).collect();
-        Model { switches, versions, voters_min, ..Model::default() }
-    }
-
-    pub(crate) fn node(&self, path: &str) -> Option<&Node> {
-        self.versions.get(path)?.last()?.1.as_ref()
-    }
-
-    /// The znode as it was right after the transaction `zxid`.
-    pub(crate) fn node_at(&self, path: &str, zxid: u64) -> Option<&Node> {
-        let versions = self.versions.get(path)?;
-        let after = versions.partition_point(|(at, _)| *at <= zxid);
-        versions.get(after.checked_sub(1)?)?.1.as_ref()
-    }
-
-    /// The names of the children right after the transaction `zxid`, sorted.
-    pub(crate) fn children_at(&self, path: &str, zxid: u64) -> Vec<String> {
-        let below = self.below_at(path, zxid);
-        below.filter(|name| !name.contains('/')).map(str::to_owned).collect()
-    }
-
-    /// The rest of the path of every znode below this one right after the transaction `zxid`, sorted.
-    pub(crate) fn below_at(&self, path: &str, zxid: u64) -> impl Iterator<Item = &str> {
-        let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
-        let paths = self.versions.range(prefix.clone()..).map(|(path, _)| path);
-        let names = paths.map_while(move |path| Some((path, path.strip_prefix(&prefix)?)));
-        names.filter(move |(path, name)| !name.is_empty() && self.node_at(path, zxid).is_some()).map(|(_, name)| name)
-    }
-
-    /// The ephemerals of a session right after the transaction `zxid` with paths that begin with the text, sorted.
-    pub(crate) fn owned_at(&self, session: i64, prefix: &str, zxid: u64) -> Vec<String> {
-        let owned = |path: &str| self.node_at(path, zxid).is_some_and(|node| node.owner == session);
-        self.versions.keys().filter(|path| path.starts_with(prefix) && owned(path)).cloned().collect()
-    }
-
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
-        self.versions.iter().filter_map(|(path, list)| Some((path.as_str(), list.last()?.1.as_ref()?)))
-    }
-
-    /// Whether a server would count the whole tree at once, even a little later.
-    pub(crate) fn is_counted_at_once(&self) -> bool {
-        let (mut znodes, mut deletions) = (0, 0);
-        for (_, node) in self.nodes() {
-            znodes += 1;
-            deletions += node.created.saturating_sub(node.children).max(0);
-        }
-        znodes <= COUNTED_MAX && deletions <= DELETED_MAX
-    }
-
-    /// The steps of the transactions after `from` up to `to`, in order.
-    pub(crate) fn steps(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Step)> {
-        let range = (std::ops::Bound::Excluded(from), std::ops::Bound::Included(to.max(from)));
-        let range = if to > from { Some(self.steps.range::<u64, _>(range)) } else { None };
-        range.into_iter().flatten().flat_map(|(zxid, steps)| steps.iter().map(|step| (*zxid, step)))
+        Model { switches, tree: Tree::of(initial), voters_min, ..Model::default() }
     }
 
     /// A session begins; its id is the server's choice. False when that id is 0 or was used before.
@@ -247,7 +107,7 @@ impl Model {
         self.zxid = zxid;
         if self.sessions.remove(&session).is_some() {
             self.change(zxid, |draft| {
-                let owned = draft.model.nodes().filter(|(_, node)| node.owner == session);
+                let owned = draft.tree.nodes().filter(|(_, node)| node.owner == session);
                 owned.for_each(|(path, _)| draft.remove(path));
                 true
             });
@@ -259,7 +119,7 @@ impl Model {
     pub(crate) fn reap(&mut self, zxid: u64, path: &str, mzxid: u64) {
         self.zxid = zxid;
         let still = |node: &Node| node.life != Life::Plain && node.children == 0 && node.mzxid == mzxid;
-        if self.node(path).is_some_and(still) {
+        if self.tree.node(path).is_some_and(still) {
             self.change(zxid, |draft| {
                 draft.remove(path);
                 true
@@ -276,4 +136,133 @@ impl Model {
                 Life::Ttl(ttl) => wall - node.mtime > ttl,
             }
     }
+
+    pub(crate) fn write(&mut self, caller: &Caller<'_>, write: &Write) -> Expected {
+        let (mut done, session) = (Err(MOVED), self.session_check(caller));
+        self.change(caller.zxid, |draft| {
+            done = rules::perform(draft, caller, session, write);
+            done.is_ok()
+        });
+        done.map_or_else(refused, |body| Expected::Reply { err: 0, body: of_one(body) })
+    }
+
+    /// The session lives and is still the sender's.
+    fn session_check(&self, caller: &Caller<'_>) -> Result<(), i32> {
+        let session = self.sessions.get(&caller.session).ok_or(SESSION_EXPIRED)?;
+        need(Some(session.owner) == caller.link, MOVED)
+    }
+
+    /// A command that is refused before it is evaluated changes nothing but the zxid.
+    pub(crate) fn refuse(&mut self, caller: &Caller<'_>, code: i32) -> Expected {
+        self.zxid = caller.zxid;
+        refused(self.session_check(caller).err().unwrap_or(code))
+    }
+
+    /// All or nothing, as in protocol chapter 13.2.
+    pub(crate) fn multi(&mut self, caller: &Caller<'_>, writes: &[Write]) -> Expected {
+        let (mut done, session) = (Ok(Vec::new()), self.session_check(caller));
+        self.change(caller.zxid, |draft| {
+            let mut perform = |(at, write)| rules::perform(draft, caller, session, write).map_err(|code| (at, code));
+            done = writes.iter().enumerate().map(&mut perform).collect();
+            done.is_ok()
+        });
+        let items = match done {
+            Ok(items) => items,
+            Err((_, MOVED)) => return Expected::Moved,
+            Err((failed, code)) => {
+                let (before, behind) = (vec![0; failed], vec![RUNTIME_INCONSISTENCY; writes.len() - failed - 1]);
+                [before, vec![code], behind].concat().into_iter().map(Body::Error).collect()
+            }
+        };
+        Expected::Reply { err: 0, body: Body::Multi(items) }
+    }
+
+    /// A transaction: its changes are kept if `work` says so.
+    fn change(&mut self, zxid: u64, work: impl FnOnce(&mut Draft<'_>) -> bool) {
+        self.zxid = zxid;
+        let (tree, switches) = (&self.tree, &self.switches);
+        let has_list = self.voters_min.is_some();
+        let mut draft = Draft { tree, switches, has_list, zxid, changed: BTreeMap::new(), steps: Vec::new() };
+        if work(&mut draft) {
+            let Draft { changed, steps, .. } = draft;
+            self.tree.commit(zxid, changed, steps);
+        }
+    }
+
+    /// The server makes its system znodes, or gives them other data.
+    pub(crate) fn system_nodes(&mut self, zxid: u64, time: i64, nodes: &[(String, Vec<u8>)]) {
+        self.change(zxid, |draft| {
+            nodes.iter().for_each(|(path, data)| keeper::make_system(draft, time, path, data));
+            true
+        });
+    }
+
+    /// The first leader puts the list there. Its version is of its epoch, and so is the znode's mzxid.
+    pub(crate) fn configured(&mut self, zxid: u64, time: i64, seats: Seats) {
+        self.zxid = zxid;
+        if self.list.is_none() {
+            self.put(zxid, time, seats, zxid >> 32 << 32);
+        }
+    }
+
+    /// The ensemble has gone over to this list.
+    pub(crate) fn reconfigured(&mut self, zxid: u64, time: i64, seats: Seats) -> Expected {
+        self.zxid = zxid;
+        self.put(zxid, time, seats, zxid)
+    }
+
+    fn put(&mut self, zxid: u64, time: i64, seats: Seats, version: u64) -> Expected {
+        let mut node = self.tree.node(PLACE).expect("it cannot be deleted").clone();
+        let text = format!("{}version={version:x}", lines(&seats)).into_bytes();
+        node.data = Some(text.clone());
+        (node.version, node.mzxid, node.mtime) = (-1, version, time);
+        let stat = node.stat();
+        self.change(zxid, |draft| {
+            draft.step(DATA_CHANGED, PLACE, &node, None);
+            draft.set(PLACE, node);
+            true
+        });
+        self.list = Some(List { seats, version });
+        Expected::Reply { err: 0, body: Body::Data(Some(text), stat) }
+    }
+
+    /// A client's change, in ZooKeeper's order of checks. `in_progress`: the leader has another in hand.
+    pub(crate) fn reconfig(&mut self, caller: &Caller<'_>, change: &Change, in_progress: bool) -> Expected {
+        self.zxid = caller.zxid;
+        if let Some(session) = self.sessions.get(&caller.session)
+            && Some(session.owner) != caller.link
+            && self.switches.reconfig
+        {
+            return Expected::Moved;
+        }
+        let (list, next) = match self.next_list(caller, change, in_progress) {
+            Ok(lists) => lists,
+            Err(err) => return refused(err),
+        };
+        let roles = |seats: &Seats| seats.iter().map(|(id, seat)| (*id, seat.observer)).collect::<Vec<_>>();
+        if roles(&list.seats) == roles(&next) {
+            return self.put(caller.zxid, caller.time, next, caller.zxid);
+        }
+        Expected::Underway { next, version: list.version }
+    }
+
+    fn next_list(&self, caller: &Caller<'_>, change: &Change, in_progress: bool) -> Result<(List, Seats), i32> {
+        need(self.switches.reconfig, RECONFIG_DISABLED)?;
+        need(self.sessions.contains_key(&caller.session), SESSION_EXPIRED)?;
+        let list = self.list.clone().ok_or(UNIMPLEMENTED)?;
+        need(!in_progress, RECONFIG_IN_PROGRESS)?;
+        let node = self.tree.node(PLACE).expect("it cannot be deleted");
+        let next = list::next_list(&list, caller, change, self.voters_min.unwrap_or(0), &node.acl)?;
+        Ok((list, next))
+    }
+}
+
+/// The reply to a client about a write that fails.
+fn refused(err: i32) -> Expected {
+    if err == MOVED { Expected::Moved } else { Expected::Reply { err, body: Body::Nothing } }
+}
+
+/// The reply to an operation outside of a multi.
+fn of_one(body: Body) -> Body {
+    if matches!(body, Body::Deleted | Body::Checked | Body::Done) { Body::Nothing } else { body }
 }

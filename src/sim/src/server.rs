@@ -13,6 +13,7 @@ mod peers;
 mod receiving;
 mod recovery;
 mod shard_side;
+mod snapshot_file;
 mod spoiled;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,14 +34,14 @@ use corral_storage::SimDisk;
 use corral_storage::log::Log;
 use corral_wire::fourletter::FourLetter;
 
-pub(crate) use list::is_member;
-pub(crate) use observed_machine::{CommittedEntry, ObservedMachine};
+pub(crate) use observed_machine::ObservedMachine;
 pub(crate) use peers::Wire;
 
 use self::recovery::Started;
 use crate::limits::PROPOSALS_BYTES_MAX;
 use crate::model::{LinkId, SUPER_ID};
 use crate::options::Options;
+use crate::servers::{server_id, server_ids};
 use crate::shard_driver::ShardDriver;
 use crate::violation::{Checked, Violation};
 use crate::world::{self, Channel, Stage, World};
@@ -143,10 +144,6 @@ pub(crate) struct Server {
     slow_disk_transfers: u64,
 }
 
-pub(crate) fn server_id(at: usize) -> u8 {
-    u8::try_from(at + 1).expect("few servers")
-}
-
 impl World {
     pub(crate) fn start(&mut self) -> Checked {
         let in_ensemble = self.options.ensemble.is_some();
@@ -241,7 +238,7 @@ impl World {
             own: server_id(self.at),
             configured: self.configured(),
             client_addr: std::net::SocketAddr::from(([127, 0, 0, 1], 3)),
-            wanted: Membership::simple(&list::server_ids(node.file.keys()), &[]),
+            wanted: Membership::simple(&server_ids(node.file.keys()), &[]),
             stored: node.remembered.clone(),
             read_only: false,
             election: Micros(ELECTION),

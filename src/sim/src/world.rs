@@ -19,7 +19,8 @@ use crate::log_lines;
 use crate::model::LinkId;
 use crate::options::Options;
 use crate::rng::Stream;
-use crate::server::{Inner, Server, Wire, is_member};
+use crate::server::{Inner, Server, Wire};
+use crate::servers::is_member;
 use crate::trace::{Trace, Tracing};
 use crate::violation::{Checked, Violation};
 

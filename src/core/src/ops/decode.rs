@@ -37,7 +37,7 @@ pub(crate) fn text(path: Option<&str>) -> Text {
 /// An ACL as sent.
 pub(crate) fn acl_spec(sent: Option<Vector<'_, Acl<'_>>>) -> AclSpec {
     let Some(sent) = sent.filter(|list| !list.is_empty()) else { return AclSpec::Missing };
-    if sent == Vector::OPEN_ACL_UNSAFE {
+    if sent == Acl::OPEN_ACL_UNSAFE {
         return AclSpec::Open;
     }
     let mut list = Vec::with_capacity(sent.len());

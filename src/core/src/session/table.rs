@@ -3,8 +3,8 @@
 //!
 //! Part of the replicated state, so it is the same on every server: its content depends on the operations on it alone.
 
-use super::{Ephemerals, Session};
-use crate::ids::SessionId;
+use super::ephemerals::Ephemerals;
+use crate::ids::{Origin, SessionId};
 use crate::tree::snapshot::SnapshotSession;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -13,6 +13,19 @@ use core::ops::RangeFrom;
 
 /// Most sessions of one chunk: what the first change behind a freeze copies.
 const CHUNK_MAX: usize = 128;
+
+/// A session as every server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Negotiated timeout, milliseconds. The leader ends a session that is inactive for longer.
+    pub timeout_ms: i32,
+    /// The secret with which a client attaches the session to another connection.
+    pub password: [u8; 16],
+    /// The connection that created or last attached it; after a restart one of an earlier process.
+    pub owner: Option<Origin>,
+    /// Paths of the session's ephemeral znodes.
+    pub ephemerals: Ephemerals,
+}
 
 type Chunk = Vec<(SessionId, Session)>;
 

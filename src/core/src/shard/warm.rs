@@ -27,7 +27,7 @@ impl Shard {
             return bytes.len().max(1);
         }
         let hasher = self.view.hasher();
-        let mut warming = Warming::new(&self.view);
+        let mut warming = Warming::new(self.view.layers());
         let mut seen = 0;
         while !warming.is_full()
             && seen < LOOK_BYTES_MAX

@@ -9,13 +9,17 @@ mod annex;
 mod fault;
 mod format;
 mod layout;
+mod meta;
 mod node;
 mod read;
+mod section;
 mod write;
 
 pub use fault::SnapshotFault;
 pub use format::SnapshotSession;
 pub use layout::{SECTION_ALIGN, SECTION_BYTES_MAX, SECTION_BYTES_TARGET, SnapshotLayout, SnapshotStats};
+pub use meta::CheckedMeta;
 pub use node::{Names, SnapshotNode};
-pub use read::{AlignedBytes, CheckedMeta, CheckedSection, Lender, SectionChecksums, Snapshot, SnapshotBytes};
+pub use read::{Lender, Snapshot};
+pub use section::{AlignedBytes, CheckedSection, SectionChecksums, SnapshotBytes};
 pub use write::{SnapshotMerger, TreeBuilder, initial_nodes, initial_snapshot, merge_in_memory, section_bits_for};

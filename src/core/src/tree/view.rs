@@ -4,34 +4,42 @@
 //! Each shard and the state machine own a view; it lives on its owner's core and moves only by [`View::apply`]. Reads
 //! take no lock and no atomic: snapshot, frozen delta and znodes are shared but immutable. A view knows no sessions, no
 //! watches and no rules; what may change and how is decided before (`apply`).
+//!
+//! The view of the state machine keeps ZooKeeper's digest of the tree, see [`crate::tree::digest`]. The live delta holds the
+//! CRC of each of its znodes. So a change hashes the new state alone.
 
 mod compacted;
-mod digested;
+mod layers;
+mod node;
 mod pieces;
 mod warming;
 
 use crate::ids::Zxid;
 use crate::path;
 use crate::shared::{HashedPath, Text};
-use crate::tree::acl::{Acl, AclEntry, AclList, Identity};
 use crate::tree::change::Change;
-use crate::tree::delta::{Delta, Entry, KidNote, NodeState};
-use crate::tree::digest::TreeDigest;
-use crate::tree::kids::{Kids, Mark};
-use crate::tree::overlay::Overlay;
+use crate::tree::delta::{Delta, Entry, KidNote};
+use crate::tree::digest::{self, TreeDigest};
+use crate::tree::kids::Mark;
 use crate::tree::path_hash::PathHasher;
-use crate::tree::snapshot::{Names, Snapshot, SnapshotNode, initial_snapshot};
+use crate::tree::snapshot::{Snapshot, initial_snapshot};
 use crate::tree::znode::{NodeStat, Owner, Znode};
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use compacted::Compactions;
-pub(crate) use compacted::marks_at_most;
 use core::mem;
-use corral_wire::records::Stat;
-pub(crate) use pieces::{ChildrenSize, ListPosition};
+use layers::Below;
+use pieces::Steps;
+use warming::LARGE_NODES;
 use xxhash_rust::xxh3::Xxh3;
 
+pub(crate) use compacted::marks_at_most;
+pub use layers::Children;
+pub(crate) use layers::{ChildrenSize, Layers};
+pub use node::{AclRef, NodeRef};
+pub(crate) use pieces::ListPosition;
 pub(crate) use warming::{WARM_MAX, Warming};
 
 /// The tree at one zxid.
@@ -169,7 +177,7 @@ impl View {
         }
         self.live.delete(&at.path, at.hash, exists_below);
         if !self.compactions.copies.is_empty() {
-            self.drop_copy(&at.path, at.hash);
+            self.compactions.drop_copy(&mut self.live, &at.path, at.hash);
         }
         let note = if exists_below { KidNote::Set(at, Mark::Removed) } else { KidNote::Forget(at.name()) };
         self.note_child(at, note, |stat| stat.remove_child(zxid, at.name()));
@@ -180,8 +188,9 @@ impl View {
         let (path, hash) = (at.parent(), at.parent_hash);
         debug_assert!(self.get_hashed(path, hash).is_some(), "{path:?} does not exist");
         let kept = self.counts(path);
-        let Self { live, frozen, snapshot, .. } = self;
-        let crc = || if kept { digested::crc_in(frozen.as_deref(), snapshot, path, hash) } else { None };
+        let Self { live, frozen, snapshot, compactions, .. } = self;
+        let layers = Below { frozen: frozen.as_deref(), snapshot };
+        let crc = || if kept { layers.crc(path, hash) } else { None };
         let below = || match frozen.as_ref().and_then(|frozen| frozen.entry(path, hash)) {
             Some(entry) => Some((entry.path.clone(), Arc::clone(entry.state.node()?), crc())),
             None => Some((Text::from(path), Arc::new(snapshot.find(path, hash)?.to_znode()), crc())),
@@ -190,14 +199,14 @@ impl View {
         if let Some((before, after)) = noted.moved {
             self.digest.moves(Some(before), Some(after));
         }
-        if !self.compactions.copies.is_empty() {
-            self.compactions.copies.note(path, hash, note);
+        if !compactions.copies.is_empty() {
+            compactions.copies.note(path, hash, note);
         }
         if noted.stepped {
-            self.compact_children(path, hash);
+            compactions.compact_children(live, layers, path, hash);
         }
-        if self.compactions.are_due() {
-            self.compact_some();
+        if compactions.are_due() {
+            compactions.compact_some(live, layers);
         }
     }
 
@@ -210,6 +219,55 @@ impl View {
     /// As [`View::children`], with the hash of the path.
     pub fn children_hashed(&self, path: &str, hash: u64) -> Option<Children<'_>> {
         self.children_and_size(path, hash).map(|(_, children)| children)
+    }
+
+    /// Returns the most cost of reading the children of a znode, without reading any.
+    pub(crate) fn children_size(&self, path: &str, hash: u64) -> Option<ChildrenSize> {
+        self.layers().children_size(path, hash)
+    }
+
+    /// As [`View::children`], with how many names and marks the list is made of.
+    pub(crate) fn children_and_size(&self, path: &str, hash: u64) -> Option<(ChildrenSize, Children<'_>)> {
+        self.layers().children_and_size(path, hash)
+    }
+
+    /// Returns the children behind `place`; none if there is no such znode. `None` when the snapshot was replaced, and
+    /// `names_left` is used up before the place is found in the new snapshot. The next call goes on from there. A long
+    /// name counts for several.
+    pub(crate) fn children_behind(
+        &self,
+        path: &str,
+        hash: u64,
+        place: &mut ListPosition,
+        names_left: &mut u32,
+    ) -> Option<Steps<'_>> {
+        pieces::children_behind(self.layers(), path, hash, place, names_left)
+    }
+
+    /// All layers, for look-ups of many znodes.
+    #[inline]
+    pub(crate) fn layers(&self) -> Layers<'_> {
+        self.below().under(&self.live)
+    }
+
+    #[inline]
+    fn below(&self) -> Below<'_> {
+        Below { frozen: self.frozen.as_deref(), snapshot: &self.snapshot }
+    }
+
+    /// Whether the tree is beyond the caches.
+    #[inline]
+    pub(crate) const fn is_large(&self) -> bool {
+        self.nodes >= LARGE_NODES
+    }
+
+    /// Touches the znodes of the first [`WARM_MAX`] hashes, if the tree is large; the rest are left.
+    pub(crate) fn warm(&self, hashes: impl Iterator<Item = u64>) {
+        if self.is_large() {
+            let mut warming = Warming::new(self.layers());
+            hashes.take(WARM_MAX).for_each(|hash| warming.add(hash));
+            warming.prefetch();
+        }
     }
 
     /// Visits a znode and all below it, parents before children and siblings in order, until `visit` gives `false`.
@@ -249,6 +307,70 @@ impl View {
             true
         });
         digest.digest()
+    }
+
+    /// The CRC of a znode's new state, where the digest is kept and the znode counts.
+    #[inline]
+    fn crc_of(&self, path: &str, node: &Znode) -> Option<u32> {
+        self.counts(path).then(|| digest::crc_of(path, node.data.as_deref(), &node.stat))
+    }
+
+    /// The CRC of a znode that was changed without an event. Where its data are at the same place as before, they are
+    /// not read again. They may be lent from a snapshot with a file that is damaged by now. The kept CRC then shows the
+    /// damage when the next snapshot is written.
+    fn crc_of_quiet(&self, path: &str, hash: u64, node: &Znode) -> Option<u32> {
+        let place = |data: Option<&[u8]>| data.map(|data| (data.as_ptr(), data.len()));
+        let kept = self.get_hashed(path, hash).filter(|old| place(old.data()) == place(node.data.as_deref()));
+        let before = || {
+            let here = self.live.entry(path, hash).map(Entry::known_crc);
+            here.unwrap_or_else(|| self.crc_below(path, hash))
+        };
+        match kept.and_then(|old| Some((before()?, old.stat()))) {
+            Some((crc, stat)) if self.counts(path) => Some(digest::crc_restated(crc, &stat, &node.stat)),
+            _ => self.crc_of(path, node),
+        }
+    }
+
+    /// Whether the digest is kept and the znode counts.
+    #[inline]
+    fn counts(&self, path: &str) -> bool {
+        self.digest.is_kept() && digest::counts(path)
+    }
+
+    /// The CRC of a znode as the layers below the live delta have it.
+    fn crc_below(&self, path: &str, hash: u64) -> Option<u32> {
+        self.below().crc(path, hash)
+    }
+
+    /// Keeps ZooKeeper's digest of the tree from here on. Copies of this view do not.
+    pub(crate) fn keep_digest(&mut self) {
+        let mut value = self.snapshot.digest();
+        if self.frozen.is_some() || !self.live.is_empty() {
+            value = 0;
+            self.walk("/", |path, node| {
+                value = value.wrapping_add(digest::of_znode(path, node.data(), &node.stat()));
+                true
+            });
+        }
+        self.digest = TreeDigest::kept(value);
+    }
+
+    /// ZooKeeper's digest of the tree (version 2). `None` where it is not kept.
+    pub const fn tree_digest(&self) -> Option<u64> {
+        self.digest.value()
+    }
+
+    /// Stores the digest of every 128th zxid, for `hash`. To be called once for each transaction.
+    #[inline]
+    pub(crate) fn log_digest(&mut self) {
+        if self.zxid.0.is_multiple_of(digest::LOG_EVERY) {
+            self.digest.log(self.zxid);
+        }
+    }
+
+    /// The digests of the last 1,024 zxids that are multiples of 128, oldest first, as ZooKeeper keeps them.
+    pub fn digest_log(&self) -> &VecDeque<(Zxid, u64)> {
+        self.digest.logged()
     }
 
     /// The last zxid applied.
@@ -334,142 +456,6 @@ impl View {
         assert!(snapshot.zxid() == expected, "the new snapshot contains the frozen delta and no more");
         assert!(snapshot.seed() == self.hasher.seed(), "the seed stays for ever");
         (mem::replace(&mut self.snapshot, snapshot), frozen)
-    }
-}
-
-/// A znode as a view finds it.
-#[derive(Clone, Copy)]
-pub enum NodeRef<'a> {
-    /// Of a delta: created or changed since the snapshot.
-    Live(&'a Arc<Znode>),
-    /// Not changed since the snapshot.
-    Snapshot(SnapshotNode<'a>),
-}
-
-impl<'a> NodeRef<'a> {
-    /// Whether the znode grants any of the `wanted` permissions. Most are open to all, which is asked first.
-    #[inline]
-    pub fn allows(&self, wanted: i32, identities: &[Identity]) -> bool {
-        self.acl_list().is_none_or(|list| list.grants(wanted, identities))
-    }
-
-    /// The stored part of the Stat.
-    #[inline]
-    pub fn stat(&self) -> NodeStat {
-        match self {
-            Self::Live(node) => node.stat,
-            Self::Snapshot(node) => node.stat(),
-        }
-    }
-
-    /// The Stat a client sees.
-    #[inline]
-    pub fn wire_stat(&self) -> Stat {
-        match self {
-            Self::Live(node) => node.wire_stat(),
-            Self::Snapshot(node) => node.wire_stat(),
-        }
-    }
-
-    /// `None` is null data.
-    #[inline]
-    pub fn data(&self) -> Option<&'a [u8]> {
-        match self {
-            Self::Live(node) => node.data.as_deref(),
-            Self::Snapshot(node) => node.data(),
-        }
-    }
-
-    /// Bytes of its data.
-    #[inline]
-    pub fn data_len(&self) -> usize {
-        self.data().map_or(0, <[u8]>::len)
-    }
-
-    /// The ACL, not copied.
-    #[inline]
-    pub fn acl(&self) -> AclRef<'a> {
-        self.acl_list().map_or(AclRef::Open, |list| AclRef::List(list))
-    }
-
-    /// The ACL; `None` is `world:anyone` with all permissions.
-    #[inline]
-    pub fn acl_list(&self) -> Option<&'a AclList> {
-        match self {
-            Self::Live(node) => match &node.acl {
-                Acl::Open => None,
-                Acl::List(list) => Some(list),
-            },
-            Self::Snapshot(node) => node.acl_list(),
-        }
-    }
-
-    /// The ACL as a value that outlives the view's next change.
-    pub fn to_acl(&self) -> Acl {
-        match self {
-            Self::Live(node) => node.acl.clone(),
-            Self::Snapshot(node) => node.to_acl(),
-        }
-    }
-
-    /// Whether the ACL is `world:anyone` with all permissions.
-    #[inline]
-    pub fn is_open_acl(&self) -> bool {
-        match self {
-            Self::Live(node) => matches!(node.acl, Acl::Open),
-            Self::Snapshot(node) => node.is_open(),
-        }
-    }
-
-    /// The znode as a value, to make its next state from.
-    pub fn to_znode(&self) -> Arc<Znode> {
-        match self {
-            Self::Live(node) => Arc::clone(node),
-            Self::Snapshot(node) => Arc::new(node.to_znode()),
-        }
-    }
-}
-
-/// A znode's ACL in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AclRef<'a> {
-    /// Exactly `world:anyone` with all permissions (31).
-    Open,
-    /// An empty list grants nothing.
-    List(&'a [AclEntry]),
-}
-
-impl<'a> AclRef<'a> {
-    /// Entries.
-    pub const fn len(self) -> usize {
-        match self {
-            Self::Open => 1,
-            Self::List(list) => list.len(),
-        }
-    }
-
-    /// Whether the ACL has no entry, and so grants nothing.
-    pub const fn is_empty(self) -> bool {
-        self.len() == 0
-    }
-
-    /// Permissions, scheme and id of each entry.
-    pub fn iter(self) -> impl Iterator<Item = (i32, &'a str, &'a str)> {
-        let (open, list) = match self {
-            Self::Open => (Some((31, "world", "anyone")), &[][..]),
-            Self::List(list) => (None, list),
-        };
-        open.into_iter().chain(list.iter().map(|entry| (entry.perms, &*entry.scheme, &*entry.id)))
-    }
-}
-
-/// The children of a znode: live marks over frozen ones over the snapshot.
-pub type Children<'v> = Overlay<'v, Overlay<'v, Names<'v>>>;
-
-fn present_kids(entry: &Entry) -> Option<&Kids> {
-    match entry.state {
-        NodeState::Present(_) | NodeState::Recreated(_) => entry.kids.as_deref(),
-        NodeState::Deleted => None,
     }
 }
 

@@ -37,7 +37,7 @@ impl Checkers {
             return Ok(());
         }
         let right = state.term.0 > *term
-            || state.term.0 == *term && state.vote == Some(ServerId(crate::server::server_id(*whom)));
+            || state.term.0 == *term && state.vote == Some(ServerId(crate::servers::server_id(*whom)));
         require(right, "elections", || {
             format!("server {} voted for {} in term {term} and remembers {state:?}", server + 1, whom + 1)
         })

@@ -11,11 +11,11 @@ use corral_consensus::{ConfChange, Entry, EntryKind, MemberChange, Membership, T
 use corral_wire::error::ErrorCode;
 
 use super::Checkers;
+use super::entry::CommittedEntry;
 use super::writes::EntryPosition;
 use crate::model::{Expected, LinkId};
 use crate::reconfig::{Seats, lines};
 use crate::request::Body;
-use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
 
 /// The voters, in the middle of a change those of both sides.

@@ -25,7 +25,7 @@ impl Checkers {
         let Facts { identities, session, .. } = &self.facts[link.0];
         let (right_err, right_body) = match &sent.request {
             Request::Ephemerals { prefix } => {
-                (0, Body::Names(self.model.owned_at(*session, prefix, zxid.cast_unsigned())))
+                (0, Body::Names(self.model.tree.owned_at(*session, prefix, zxid.cast_unsigned())))
             }
             request => expected(&self.model, request, zxid.cast_unsigned(), identities),
         };
@@ -42,7 +42,7 @@ impl Checkers {
         else {
             return false;
         };
-        let steps = self.model.steps(sent.acked_before, zxid.cast_unsigned());
+        let steps = self.model.tree.steps(sent.acked_before, zxid.cast_unsigned());
         let changed = steps.filter(|(_, step)| step.changes_below(path)).count();
         let in_pieces = usize::try_from(*found).is_ok_and(|found| found >= WALK_PIECE / 2);
         in_pieces && usize::try_from(found.abs_diff(*right)).is_ok_and(|off| off <= changed)
@@ -62,18 +62,20 @@ fn expected(model: &Model, request: &Request, zxid: u64, identities: &[Identity]
         Request::Truncated(_) => return (MARSHALLING_ERROR, Body::Nothing),
         _ => return (0, Body::Nothing),
     };
-    let Some(node) = model.node_at(path, zxid) else { return (NO_NODE, Body::Nothing) };
+    let Some(node) = model.tree.node_at(path, zxid) else { return (NO_NODE, Body::Nothing) };
     if !allows(&node.acl, wanted, identities) {
         return (NO_AUTH, Body::Nothing);
     }
     let body = match request {
         Request::Exists { .. } => Body::Stat(node.stat()),
         Request::CountDescendants { .. } => {
-            Body::Count(i32::try_from(model.below_at(path, zxid).count()).expect("a small tree"))
+            Body::Count(i32::try_from(model.tree.below_at(path, zxid).count()).expect("a small tree"))
         }
         Request::GetData { .. } => Body::Data(node.data.clone(), node.stat()),
-        Request::GetChildren { with_stat: false, .. } => Body::Names(model.children_at(path, zxid)),
-        Request::GetChildren { with_stat: true, .. } => Body::NamesStat(model.children_at(path, zxid), node.stat()),
+        Request::GetChildren { with_stat: false, .. } => Body::Names(model.tree.children_at(path, zxid)),
+        Request::GetChildren { with_stat: true, .. } => {
+            Body::NamesStat(model.tree.children_at(path, zxid), node.stat())
+        }
         _ if allows(&node.acl, ADMIN, identities) => Body::Acl(node.acl.clone(), node.stat()),
         _ => Body::Acl(node.acl.iter().map(redacted).collect(), node.stat()),
     };

@@ -154,7 +154,7 @@ impl Checkers {
     }
 
     pub(crate) fn no_ephemerals(&self) -> Checked {
-        let left = self.model.nodes().find(|(_, node)| node.owner != 0);
+        let left = self.model.tree.nodes().find(|(_, node)| node.owner != 0);
         require(left.is_none(), "sessions", || format!("{left:?} outlives every session"))
     }
 }

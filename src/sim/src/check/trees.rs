@@ -23,14 +23,14 @@ impl Checkers {
             let same = |right: &Node| {
                 right.stat() == node.wire_stat() && right.data.as_deref() == node.data() && right.acl == acl
             };
-            if !self.model.node(path).is_some_and(same) {
+            if !self.model.tree.node(path).is_some_and(same) {
                 let got = (node.wire_stat(), node.data().map(<[u8]>::to_vec), acl);
-                first_wrong = Some(format!("{whose}: {path}: {got:?}, the model has {:?}", self.model.node(path)));
+                first_wrong = Some(format!("{whose}: {path}: {got:?}, the model has {:?}", self.model.tree.node(path)));
             }
             first_wrong.is_none()
         });
         require(first_wrong.is_none(), "trees", || first_wrong.unwrap_or_default())?;
-        let missing = self.model.nodes().find(|(path, _)| view.get(path).is_none()).map(|(path, _)| path);
+        let missing = self.model.tree.nodes().find(|(path, _)| view.get(path).is_none()).map(|(path, _)| path);
         require(missing.is_none(), "trees", || format!("{whose} lacks {missing:?}"))?;
         let counted = view.node_count();
         require(counted == count, "trees", || format!("{whose} counts {counted} znodes and has {count}"))
@@ -43,12 +43,12 @@ impl Checkers {
             self.model.sessions.iter().map(|(id, session)| (*id, session.timeout_ms, session.password)).collect();
         require(got == right, "sessions", || format!("the table holds {got:x?}, right is {right:x?}"))?;
         for (id, session) in table.iter() {
-            let owned = self.model.nodes().filter(|(_, node)| node.owner == id.0).map(|(path, _)| path);
+            let owned = self.model.tree.nodes().filter(|(_, node)| node.owner == id.0).map(|(path, _)| path);
             let listed = session.ephemerals.iter().map(|path| &**path);
             require(listed.eq(owned), "sessions", || format!("session {id} lists {:?}", session.ephemerals))?;
         }
         let orphan =
-            self.model.nodes().find(|(_, node)| node.owner != 0 && !self.model.sessions.contains_key(&node.owner));
+            self.model.tree.nodes().find(|(_, node)| node.owner != 0 && !self.model.sessions.contains_key(&node.owner));
         require(orphan.is_none(), "sessions", || format!("{orphan:?} has no living session"))
     }
 }

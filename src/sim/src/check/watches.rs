@@ -29,7 +29,7 @@ impl Watches {
     /// Everything that fires up to this zxid becomes due.
     fn advance(&mut self, model: &Model, identities: &[Identity], zxid: u64) {
         if !self.set.is_empty() {
-            for (at, step) in model.steps(self.upto, zxid) {
+            for (at, step) in model.tree.steps(self.upto, zxid) {
                 self.fire(at, step, identities);
             }
         }
@@ -131,13 +131,13 @@ fn missed(model: &Model, request: &Request, zxid: u64) -> Vec<(i32, String)> {
     let Request::SetWatches { seen, data, exist, child, .. } = request else { return Vec::new() };
     let seen = seen.cast_unsigned();
     let changed = |list: &[String], event: i32, changed_at: fn(&Node) -> u64| {
-        let missed = list.iter().filter_map(|path| match model.node_at(path, zxid) {
+        let missed = list.iter().filter_map(|path| match model.tree.node_at(path, zxid) {
             None => Some((DELETED, path.clone())),
             Some(node) => (changed_at(node) > seen).then(|| (event, path.clone())),
         });
         missed.collect::<Vec<_>>()
     };
-    let made = exist.iter().filter(|path| model.node_at(path, zxid).is_some());
+    let made = exist.iter().filter(|path| model.tree.node_at(path, zxid).is_some());
     let made = made.map(|path| (CREATED, path.clone())).collect();
     [changed(data, DATA_CHANGED, |node| node.mzxid), made, changed(child, CHILDREN_CHANGED, |node| node.pzxid)].concat()
 }

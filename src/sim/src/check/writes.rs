@@ -14,12 +14,12 @@ use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclEntry, AclSpec, ENTRIES_MAX};
 use corral_wire::error::ErrorCode;
 
+use super::entry::CommittedEntry;
 use super::{Checkers, Facts, Proposed};
 use crate::link::Sent;
 use crate::model::{Caller, Expected, LinkId, Model, Node, Session, is_system, parent_of};
 use crate::reconfig::lines;
 use crate::request::{AclItem, Body, Request, Write};
-use crate::server::CommittedEntry;
 use crate::violation::{Checked, Violation, require};
 
 /// Logged by a leader in the place of a command that costs too much.
@@ -154,7 +154,7 @@ impl Checkers {
     /// The server is about to delete a container or TTL node: it must have outlived its use.
     pub(crate) fn reaped(&self, path: &str, mzxid: u64, wall: WallMillis) -> Checked {
         let right = |node: &Node| node.mzxid != mzxid || Model::is_outlived(node, wall.0);
-        let node = self.model.node(path);
+        let node = self.model.tree.node(path);
         // A node that is gone or changed since it was chosen is left alone when the command is evaluated.
         require(node.is_none_or(|node| right(node) || node.children > 0), "reaping", || {
             format!("{path} is deleted at {wall:?}: {node:?}")
@@ -163,7 +163,7 @@ impl Checkers {
 
     /// Whether a container or TTL node stands although it has outlived its use.
     pub(crate) fn something_is_outlived(&self, wall: WallMillis) -> bool {
-        self.model.nodes().any(|(_, node)| Model::is_outlived(node, wall.0))
+        self.model.tree.nodes().any(|(_, node)| Model::is_outlived(node, wall.0))
     }
 
     /// The next command of a connection: what its client sent, evaluated by the model.
@@ -255,7 +255,7 @@ impl Checkers {
             let Write::Create { flags: 2 | 3, .. } = write else { continue };
             let number: Option<i32> = path.len().checked_sub(10).and_then(|at| path[at..].parse().ok());
             let parent = parent_of(path);
-            let czxid = self.model.node(parent).map_or(0, |node| node.czxid);
+            let czxid = self.model.tree.node(parent).map_or(0, |node| node.czxid);
             if czxid == 0 || czxid == zxid {
                 // The multi that made it removed the parent as well, and perhaps made another.
                 continue;

@@ -3,7 +3,8 @@
 use corral_wire::records::AddWatchRequest;
 use corral_wire::{OpCode, Reader, Wire};
 
-use super::{Tally, records};
+use super::records;
+use super::tally::Tally;
 use crate::rng::Stream;
 use crate::violation::Violation;
 

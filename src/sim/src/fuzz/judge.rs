@@ -9,8 +9,8 @@ use corral_wire::consts::{XID_AUTH, XID_NOTIFICATION, XID_PING};
 use corral_wire::records::{ConnectResponse, ReplyHeader, RequestHeader};
 use corral_wire::{OpCode, Reader};
 
-use super::Tally;
 use super::records::{self, EVENT, Step};
+use super::tally::Tally;
 use crate::violation::{Checked, Violation, require};
 
 #[derive(Default)]

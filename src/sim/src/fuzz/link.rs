@@ -14,7 +14,7 @@ use corral_peer::{
     Proof, Secret, Secrets, Transcript,
 };
 
-use super::Tally;
+use super::tally::Tally;
 use crate::rng::Stream;
 use crate::violation::{Violation, require};
 

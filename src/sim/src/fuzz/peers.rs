@@ -12,8 +12,10 @@ use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Z
 use corral_core::session::SessionTable;
 use corral_core::tree::view::View;
 
-use super::{Tally, Violation, rules};
+use super::rules;
+use super::tally::Tally;
 use crate::rng::Stream;
+use crate::violation::Violation;
 use crate::violation::require;
 
 /// The sender, in its present start.

@@ -10,10 +10,12 @@ use corral_core::path::{has_parent, is_valid, name, parent};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{self, Acl, AclEntry, AclList, AclSpec, Schemes, fix_up};
 
-use super::{Tally, Violation, records, servers};
+use super::tally::Tally;
+use super::{records, servers};
 use crate::model::{allows, is_legal, is_within};
 use crate::request::AclItem;
 use crate::rng::Stream;
+use crate::violation::Violation;
 use crate::violation::require;
 
 /// All that may be named.

@@ -20,9 +20,10 @@ use corral_core::tree::snapshot::{Snapshot, initial_snapshot, merge_in_memory};
 use corral_core::tree::view::View;
 use corral_wire::OpCode;
 
+use super::actors;
 use super::judge::{Judge, Session};
 use super::script::{CLIENTS, Script, Setup};
-use super::{Tally, actors};
+use super::tally::Tally;
 use crate::request::connect;
 use crate::shard_driver::{ShardDriver, ShardEffect};
 use crate::violation::{Checked, Violation, require};

@@ -7,8 +7,9 @@ use corral_core::servers::Servers;
 use corral_core::servers::reconfig::Reconfig;
 use corral_core::shared::Text;
 
-use super::{Tally, Violation};
+use super::tally::Tally;
 use crate::rng::Stream;
+use crate::violation::Violation;
 use crate::violation::require;
 
 const BEFORE: &str =

@@ -4,59 +4,58 @@
 
 use std::collections::BTreeMap;
 
-use super::Node;
-use super::rules::{Draft, length, parent_of};
+use super::node::{Node, length};
+use super::paths::parent_of;
 
 const QUOTA: &str = "/zookeeper/quota";
 
 type Values = BTreeMap<String, i64>;
 
-impl Draft<'_> {
-    /// Whether a hard limit refuses so much more, judged by the state before this transaction.
-    pub(super) fn is_beyond_quota(&self, path: &str, znodes: i64, bytes: i64) -> bool {
-        if !self.model.switches.enforce_quota {
-            return false;
-        }
-        let Some(root) = root_of(path, |path| self.model.node(path)) else { return false };
-        let read = |name: &str| self.model.node(&format!("{QUOTA}{root}/{name}")).map(values);
-        let (Some(limits), Some(usage)) = (read("zookeeper_limits"), read("zookeeper_stats")) else { return false };
-        let beyond = |limit: &str, used: &str, more: i64| {
-            let limit = value(&limits, limit);
-            more != 0 && limit > -1 && value(&usage, used) + more > limit
-        };
-        beyond("countHardLimit", "count", znodes) || beyond("byteHardLimit", "bytes", bytes)
-    }
+/// Whether a hard limit refuses so much more, in the state of these znodes.
+pub(super) fn is_beyond<'n>(path: &str, znodes: i64, bytes: i64, node: impl Fn(&str) -> Option<&'n Node>) -> bool {
+    let Some(root) = root_of(path, &node) else { return false };
+    let read = |name: &str| node(&format!("{QUOTA}{root}/{name}")).map(values);
+    let (Some(limits), Some(usage)) = (read("zookeeper_limits"), read("zookeeper_stats")) else { return false };
+    let beyond = |limit: &str, used: &str, more: i64| {
+        let limit = value(&limits, limit);
+        more != 0 && limit > -1 && value(&usage, used) + more > limit
+    };
+    beyond("countHardLimit", "count", znodes) || beyond("byteHardLimit", "bytes", bytes)
+}
 
-    /// Keeps the usage of the subtree that a change belongs to.
-    pub(super) fn account(&mut self, path: &str, znodes: i64, bytes: i64) {
-        if (znodes, bytes) == (0, 0) {
-            return;
-        }
-        let Some(root) = root_of(path, |path| self.node(path)) else { return };
-        let stats = format!("{QUOTA}{root}/zookeeper_stats");
-        if let Some(mut node) = self.node(&stats).cloned() {
-            let mut usage = values(&node);
-            let (count, size) = (value(&usage, "count") + znodes, value(&usage, "bytes") + bytes);
-            usage.insert("count".to_owned(), count);
-            usage.insert("bytes".to_owned(), size);
-            node.data = Some(text(&usage).into_bytes());
-            self.set(&stats, node);
-        }
+/// The usage of the subtree that a change belongs to: the path of its znode, and the znode behind the change.
+pub(super) fn accounted<'n>(
+    path: &str,
+    znodes: i64,
+    bytes: i64,
+    node: impl Fn(&str) -> Option<&'n Node>,
+) -> Option<(String, Node)> {
+    if (znodes, bytes) == (0, 0) {
+        return None;
     }
+    let stats = format!("{QUOTA}{}/zookeeper_stats", root_of(path, &node)?);
+    let mut node = node(&stats)?.clone();
+    let mut usage = values(&node);
+    let (count, size) = (value(&usage, "count") + znodes, value(&usage, "bytes") + bytes);
+    usage.insert("count".to_owned(), count);
+    usage.insert("bytes".to_owned(), size);
+    node.data = Some(text(&usage).into_bytes());
+    Some((stats, node))
+}
 
-    /// A usage znode that was just made counts what is there.
-    pub(super) fn count_if_usage(&mut self, path: &str) {
-        let Some(rest) = path.strip_prefix(QUOTA) else { return };
-        let Some(root) = rest.strip_suffix("/zookeeper_stats") else { return };
-        let (mut count, mut bytes) = (0, 0);
-        for (_, node) in self.subtree(root) {
-            count += 1;
-            bytes += length(node.data.as_deref());
-        }
-        let mut node = self.node(path).cloned().expect("it was just made");
-        node.data = Some(format!("count={count},bytes={bytes}").into_bytes());
-        self.set(path, node);
+/// The subtree with the usage that this znode holds, if it holds one.
+pub(super) fn counted_by(path: &str) -> Option<&str> {
+    path.strip_prefix(QUOTA)?.strip_suffix("/zookeeper_stats")
+}
+
+/// The usage of these znodes, as data.
+pub(super) fn usage<'n>(znodes: impl Iterator<Item = &'n Node>) -> Vec<u8> {
+    let (mut count, mut bytes) = (0, 0);
+    for node in znodes {
+        count += 1;
+        bytes += length(node.data.as_deref());
     }
+    format!("count={count},bytes={bytes}").into_bytes()
 }
 
 /// The deepest subtree with limits that holds the path.

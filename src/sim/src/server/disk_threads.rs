@@ -9,7 +9,7 @@ use corral_storage::log::LogError;
 use corral_storage::{SimDisk, SnapshotFile, SnapshotHead, SnapshotWriter, purge};
 
 use super::Inner;
-use super::recovery::{SECTION_META, SECTION_NODES, load, text};
+use super::snapshot_file::{SECTION_META, SECTION_NODES, load, text};
 use crate::limits::GROUP_MAX;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};

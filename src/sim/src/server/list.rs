@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use corral_consensus::{Membership, ServerId};
 use corral_engine::PeerAddress;
 
-use super::recovery::founders;
-use super::server_id;
 use crate::reconfig::{Change, PEER_PORT};
+use crate::servers::{founders, is_member, server_id, server_ids};
 use crate::violation::Checked;
 use crate::world::{Stage, World};
 
@@ -185,13 +184,4 @@ impl World {
     pub(super) fn list_rests(&self) -> bool {
         !self.has_list() || self.check.list_rests() && self.list_asked.is_none_or(|at| self.now - at > ON_ITS_WAY)
     }
-}
-
-pub(super) fn server_ids<'i>(ids: impl IntoIterator<Item = &'i u8>) -> Vec<ServerId> {
-    ids.into_iter().map(|id| ServerId(*id)).collect()
-}
-
-/// Whether that server is one of the members; every server is, if `members` is `None`.
-pub(crate) fn is_member(members: Option<&Membership>, at: usize) -> bool {
-    members.is_none_or(|members| members.contains(ServerId(server_id(at))))
 }

@@ -10,7 +10,7 @@ use corral_storage::{Disk as _, SimDisk};
 
 use corral_engine::OnDamage;
 
-use super::recovery::newest;
+use super::snapshot_file::newest;
 use crate::options::Bug;
 use crate::violation::{Checked, Violation};
 use crate::world::World;

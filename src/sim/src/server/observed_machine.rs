@@ -8,22 +8,11 @@ use corral_core::ids::SessionId;
 use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Sequencer, Ticked};
 use corral_engine::Replicated;
 
+use crate::check::CommittedEntry;
 use crate::options::Bug;
 
 /// The distance between two entries that [`Bug::Diverge`] changes.
 const DIVERGE_EVERY: u64 = 16;
-
-/// A committed log entry as the checkers want it.
-#[derive(Clone, Debug)]
-pub(crate) struct CommittedEntry {
-    pub(crate) index: u64,
-    pub(crate) term: u64,
-    pub(crate) payload: Vec<u8>,
-    /// ZooKeeper's digest of the tree behind it.
-    pub(crate) digest: Option<u64>,
-    /// Ids of the sessions it began, in order: the server's choice, which no model can foresee.
-    pub(crate) begun: Vec<i64>,
-}
 
 pub(crate) struct ObservedMachine {
     sequencer: Sequencer,

@@ -11,8 +11,9 @@ use corral_core::forwarding::peer::PeerMessage;
 use corral_engine::{Event, PeerEvent};
 use corral_peer::{Frame, Kind};
 
-use super::{Inner, server_id};
+use super::Inner;
 use crate::options::Bug;
+use crate::servers::server_id;
 use crate::violation::Checked;
 use crate::world::{self, Channel, Stage, World};
 

@@ -4,9 +4,10 @@ use corral_consensus::ServerId;
 use corral_engine::{Event, Incoming, LoadedSnapshot, Receive};
 use corral_storage::{Disk as _, SimDisk, SnapshotReceiver, snapshot_name};
 
-use super::recovery::{load, text};
-use super::{Inner, Server, is_member, server_id};
+use super::snapshot_file::{load, text};
+use super::{Inner, Server};
 use crate::options::Bug;
+use crate::servers::{is_member, server_id};
 use crate::violation::Checked;
 use crate::world::{Channel, World};
 

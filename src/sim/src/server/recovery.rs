@@ -1,33 +1,26 @@
 //! The state of the simulated disk at a start, and the engine's recovery from that; with the bugs that are planted in
 //! it.
 
-use std::sync::Arc;
-
 use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, ServerId};
 use corral_core::cost::COMMAND_MAX;
 use corral_core::features;
 use corral_core::forwarding::{EnsembleConfig, Founders};
 use corral_core::sequencer::reaper::ReapPolicy;
 use corral_core::sequencer::{SequencerConfig, SnapshotPolicy};
-use corral_core::tree::snapshot::{AlignedBytes, Snapshot, SnapshotLayout};
 use corral_engine::recovery::{self, DataKind, Plan, Recovered, RecoveryFault};
 use corral_engine::{LoadedSnapshot, Offered, OnDamage, Purpose, on_damage};
 use corral_peer::Generation;
 use corral_storage::log::{Log, LogConfig, Recovered as Found};
-use corral_storage::{Disk as _, RecoveredLog, SimDisk, SnapshotFile, SnapshotHead, list_snapshots};
-use rkyv::util::AlignedVec;
+use corral_storage::{Disk as _, RecoveredLog, SimDisk};
 
 use super::consensus::TICK;
-use super::list::server_ids;
 use super::observed_machine::ObservedMachine;
-use super::server_id;
-use super::spoiled::OnDisk;
-use crate::options::{Bug, EnsembleOptions, Options, Switches};
+use super::snapshot_file::{newest, text};
+use crate::options::{Bug, Options, Switches};
 use crate::reconfig::{lines, participants};
+use crate::servers::{founders, server_id, server_ids};
 use crate::world::World;
 
-pub(crate) const SECTION_NODES: u32 = 1;
-pub(crate) const SECTION_META: u32 = 2;
 /// Of an ensemble.
 pub(super) const ELECTION_TICKS: u32 = 10;
 const HEARTBEAT_TICKS: u32 = 2;
@@ -200,46 +193,4 @@ impl World {
             },
         }
     }
-}
-
-pub(super) fn founders(ensemble: &EnsembleOptions) -> Membership {
-    let ids: Vec<ServerId> = (0..ensemble.servers).map(|at| ServerId(server_id(at))).collect();
-    Membership::simple(&ids, &[])
-}
-
-pub(super) fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
-
-/// The newest snapshot that is whole. A damaged one is passed over, if the log reaches far enough back for that.
-pub(super) fn newest(disk: &SimDisk) -> Result<Option<LoadedSnapshot>, String> {
-    let names = list_snapshots(disk).map_err(text)?;
-    let mut passed_over = None;
-    for name in &names {
-        match load(disk, &name.file) {
-            Ok(loaded) => return Ok(Some(loaded)),
-            Err(error) if error.contains("damaged") => passed_over = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    passed_over.map_or(Ok(None), Err)
-}
-
-pub(crate) fn load(disk: &SimDisk, name: &str) -> Result<LoadedSnapshot, String> {
-    let file = SnapshotFile::open(disk, name).map_err(text)?;
-    let ranges: Option<Vec<_>> = (0..file.section_count()).map(|at| file.section_range(at)).collect();
-    let mut sections = ranges.ok_or("a section without a place")?;
-    let meta = sections.pop().ok_or("a snapshot without sections")?;
-    let SnapshotHead { index, term, zxid, seed } = file.head();
-    let layout = SnapshotLayout { seed, zxid, sections, meta };
-    let whole = file.bytes().as_slice().to_vec();
-    let mut copy = AlignedVec::new();
-    copy.extend_from_slice(&whole);
-    let on_disk = Arc::new(OnDisk { disk: disk.clone(), name: name.to_owned(), whole });
-    let bytes = Arc::new(AlignedBytes::judged_by(copy, on_disk.clone()));
-    for section in 0..=layout.sections.len() {
-        file.verify_section(section).map_err(text)?;
-    }
-    let snapshot = Snapshot::open(bytes, &layout).map_err(text)?;
-    Ok(LoadedSnapshot { snapshot: Arc::new(snapshot), index, term, zxid, bytes: on_disk })
 }

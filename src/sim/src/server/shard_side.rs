@@ -12,7 +12,7 @@ use corral_core::tree::change::Change;
 use corral_engine::Event;
 
 use super::{Inner, ShardSide};
-use crate::client::address;
+use crate::link::address;
 use crate::model::LinkId;
 use crate::options::Bug;
 use crate::shard_driver::{ShardDriver, ShardEffect};
@@ -263,6 +263,14 @@ impl World {
         self.with_shard(shard, |shard| shard.tick(now));
         let wait = 200_000 + self.schedule.delay(1_000);
         self.inside_after(wait, Inner::ShardTick(shard));
+    }
+
+    /// The server's end closes; what it sent before still arrives.
+    pub(crate) fn close_at_server(&mut self, link: LinkId) {
+        self.links[link.0].conn = None;
+        if !std::mem::replace(&mut self.links[link.0].server_gone, true) {
+            self.send_over_network(Channel::ToClient(link), world::Event::EndToClient(link));
+        }
     }
 }
 

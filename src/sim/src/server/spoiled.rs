@@ -5,50 +5,15 @@
 //! snapshot refuses it, and a start passes it over. Then an older snapshot and the log replace it. If they cannot, the
 //! bytes come back, as from a backup: a server without data is a fault of its own.
 
-use bytes::Bytes;
-use corral_core::tree::snapshot::SectionChecksums;
-use corral_engine::SnapshotContent;
-use corral_storage::SnapshotError::{Damaged, DamagedSection};
 use corral_storage::log::{Log, LogConfig};
-use corral_storage::{SimDisk, SnapshotFile, list_snapshots};
+use corral_storage::{SnapshotFile, list_snapshots};
 
 use super::Inner;
-use super::recovery::load;
+use super::snapshot_file::load;
 use crate::violation::{Checked, Violation};
 use crate::world::World;
 
 const SCRUB_MAX: u64 = 4_000_000;
-
-/// The file of a snapshot, which may have changed since it was loaded. Sections are compared with it. Other servers are
-/// given its bytes as they are now, or were before it was purged.
-pub(super) struct OnDisk {
-    pub(super) disk: SimDisk,
-    pub(super) name: String,
-    pub(super) whole: Vec<u8>,
-}
-
-impl SnapshotContent for OnDisk {
-    fn size(&self) -> u64 {
-        self.whole.len() as u64
-    }
-
-    fn copy(&self, offset: u64, bytes: usize) -> Bytes {
-        let offset = usize::try_from(offset).expect("files are small here");
-        let now = self.disk.fork().content(&self.name).filter(|now| now.len() == self.whole.len());
-        Bytes::copy_from_slice(&now.as_ref().unwrap_or(&self.whole)[offset..][..bytes])
-    }
-}
-
-impl SectionChecksums for OnDisk {
-    fn verify(&self, section: usize, _: &[u8]) -> Result<(), String> {
-        // A copy, on which no step counts. A file that was purged is whole in the mapping.
-        let Ok(file) = SnapshotFile::open(&self.disk.fork(), &self.name) else { return Ok(()) };
-        match file.verify_section(section) {
-            Err(error @ (Damaged { .. } | DamagedSection { .. })) => Err(error.to_string()),
-            _ => Ok(()),
-        }
-    }
-}
 
 impl World {
     /// A byte of a section of this server's newest snapshot changes.

@@ -9,7 +9,7 @@
 //! interrupted, leaves the other one. Both are the same bytes, little endian: magic, format version u32, salt u32,
 //! generation u64, watermark u64, oldest u64, boot u128, CRC32C u32.
 
-use super::LogError;
+use super::error::LogError;
 use super::record::Stamp;
 use super::segment::segment_name;
 use crate::disk::{Disk, Segment};

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::*;
-use crate::vector::Vector;
+use crate::records::Acl;
 
 #[test]
 fn results_stream_as_their_records_encode() {
@@ -75,7 +75,7 @@ fn flags_stand_only_where_they_may_and_null_acls_in_ttl_creates() {
         decode(op, flags, false, if trips { Err(DecodeError::NullAcl) } else { expect });
     }
     fn decode(op: OpCode, flags: i32, acl: bool, expect: Result<OpCode, DecodeError>) {
-        let acl = acl.then_some(Vector::OPEN_ACL_UNSAFE);
+        let acl = acl.then_some(Acl::OPEN_ACL_UNSAFE);
         let request = CreateRequest { path: Some("/a"), data: None, acl, flags };
         let ttl = (op == OpCode::CreateTtl).then_some(1);
         let mut bytes = Vec::new();

@@ -3,7 +3,7 @@
 //! Not part of ZooKeeper; a server takes them only where they are switched on. CreateIfNotExists
 //! uses the records of create, FilteredList answers with a `GetChildren2Response`. Plain layouts, any core.
 
-use super::Stat;
+use super::shared::Stat;
 use crate::vector::{Strings, Vector};
 
 record! {

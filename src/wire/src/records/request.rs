@@ -2,7 +2,7 @@
 //!
 //! Plain layouts, any core. Knows nothing of path rules, versions or permissions.
 
-use super::Acl;
+use super::shared::Acl;
 use crate::vector::{Strings, Vector};
 
 record! {

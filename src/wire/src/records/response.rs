@@ -3,7 +3,7 @@
 //! A server with the list in its tree does not build these for lists: it streams with `ChildrenEncoder` or
 //! `VectorEncoder` and appends the `Stat`. Plain layouts, any core. Knows nothing of the requests.
 
-use super::{Acl, ClientInfo, Stat};
+use super::shared::{Acl, ClientInfo, Stat};
 use crate::vector::{Strings, Vector};
 
 record! {

@@ -3,9 +3,10 @@
 //! Plain layouts, any core. Knows nothing of the operations that use them.
 
 use crate::consts::{XID_NOTIFICATION, perms};
+use crate::error::{DecodeError, ErrorCode};
+use crate::jute::{Reader, Wire, Writer};
 use crate::limits::{MULTI_HEADER_BYTES, REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES, STAT_BYTES};
 use crate::vector::Vector;
-use crate::{DecodeError, ErrorCode, Reader, Wire, Writer};
 
 record! {
     /// The header of every request but the connect request.
@@ -136,11 +137,9 @@ impl<'a> Wire<'a> for Acl<'a> {
 impl Acl<'static> {
     /// All permissions for every client.
     pub const WORLD_ALL: Self = Self { perms: perms::ALL, scheme: Some("world"), id: Some("anyone") };
-}
 
-impl Vector<'static, Acl<'static>> {
     /// The ACL of one entry that grants everything to every client: `world:anyone:31`.
-    pub const OPEN_ACL_UNSAFE: Self = Self::of_valid(1, Acl::USUAL);
+    pub const OPEN_ACL_UNSAFE: Vector<'static, Self> = Vector::of_valid(1, Self::USUAL);
 }
 
 record! {
@@ -166,7 +165,7 @@ mod tests {
     #[test]
     fn the_open_acl_is_what_its_entry_encodes_to() {
         let buf = VectorBuf::of([Acl::WORLD_ALL]);
-        assert_eq!(buf.view::<Acl<'_>>(), Ok(Vector::OPEN_ACL_UNSAFE));
-        assert!(Vector::OPEN_ACL_UNSAFE.iter().eq([Acl::WORLD_ALL]));
+        assert_eq!(buf.view::<Acl<'_>>(), Ok(Acl::OPEN_ACL_UNSAFE));
+        assert!(Acl::OPEN_ACL_UNSAFE.iter().eq([Acl::WORLD_ALL]));
     }
 }

@@ -5,7 +5,7 @@ use corral_wire::consts::{CreateMode, EventType, KeeperState, XID_NOTIFICATION, 
 use corral_wire::frame::{FRAME_MAX_DEFAULT, append_frame, next_frame};
 use corral_wire::multi::{MultiResponse, MultiResponseEncoder, MultiResult};
 use corral_wire::records::*;
-use corral_wire::{ErrorCode, OpCode, Reader, Vector, Writer};
+use corral_wire::{ErrorCode, OpCode, Reader, Writer};
 
 fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -85,7 +85,7 @@ fn create_ephemeral() {
         CreateRequest: CreateRequest {
             path: Some("/a"),
             data: Some(b"x"),
-            acl: Some(Vector::OPEN_ACL_UNSAFE),
+            acl: Some(Acl::OPEN_ACL_UNSAFE),
             flags: CreateMode::Ephemeral.flag(),
         }
     );

@@ -1,8 +1,8 @@
 //! An ACL list as it is stored: the entries, and a form of them for checks, computed once.
 
+use super::entry::{AclEntry, Identity};
 use super::ids::{ip_address, ip_pattern};
 use crate::cost;
-use crate::tree::acl::{AclEntry, Identity};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

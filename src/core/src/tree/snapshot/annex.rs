@@ -4,8 +4,9 @@
 //! These are archives of their own, in front of the meta section's and within its bytes. So a snapshot can be written
 //! of every state. Ordinary snapshots have none.
 
-use super::format::{Annex, ArchivedAnnex, Ephemerals, FORMAT_WITH_ANNEXES, Meta};
-use super::{SECTION_ALIGN, SECTION_BYTES_MAX, SnapshotFault, SnapshotSession};
+use super::fault::SnapshotFault;
+use super::format::{Annex, ArchivedAnnex, Ephemerals, FORMAT_WITH_ANNEXES, Meta, SnapshotSession};
+use super::layout::{SECTION_ALIGN, SECTION_BYTES_MAX};
 use crate::shared::Text;
 use crate::tree::acl::{AclEntry, AclList, ArchivedAclEntry};
 use crate::tree::digest;

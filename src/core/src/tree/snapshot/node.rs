@@ -1,8 +1,8 @@
 //! A znode where it lies in a snapshot, and the names of its children.
 
-use super::Snapshot;
 use super::format::{ACL_OPEN, take_name};
-use super::read::{CheckedSection, Record};
+use super::meta::CheckedMeta;
+use super::section::{CheckedSection, LENT_BYTES_MIN, Record};
 use crate::shared::Data;
 use crate::tree::acl::{Acl, AclList};
 use crate::tree::digest;
@@ -10,16 +10,12 @@ use crate::tree::znode::{NodeStat, Znode};
 use alloc::sync::Arc;
 use corral_wire::records::Stat;
 
-/// Data of fewer bytes are copied when a znode of the snapshot changes. The bytes of the snapshot stay for as long as
-/// data of it are lent, which is until the next snapshot but one.
-pub(super) const LENT_BYTES_MIN: usize = 4096;
-
 /// A znode in a snapshot.
 #[derive(Clone, Copy)]
 pub struct SnapshotNode<'a> {
     pub(super) record: &'a Record,
     pub(super) section: &'a CheckedSection,
-    pub(super) snapshot: &'a Snapshot,
+    pub(super) meta: &'a CheckedMeta,
 }
 
 impl<'a> SnapshotNode<'a> {
@@ -69,7 +65,7 @@ impl<'a> SnapshotNode<'a> {
     /// The ACL; `None` if the znode is open. An index the snapshot does not know gives a list that grants nothing.
     #[inline]
     pub fn acl_list(&self) -> Option<&'a AclList> {
-        if self.is_open() { None } else { Some(self.snapshot.acl(self.record.acl.to_native())) }
+        if self.is_open() { None } else { Some(self.meta.acl(self.record.acl.to_native())) }
     }
 
     /// The children's names, sorted.
@@ -82,7 +78,7 @@ impl<'a> SnapshotNode<'a> {
     /// The ACL as a value.
     pub fn to_acl(&self) -> Acl {
         let index = self.record.acl.to_native();
-        if self.is_open() { Acl::Open } else { Acl::List(Arc::clone(self.snapshot.acl(index))) }
+        if self.is_open() { Acl::Open } else { Acl::List(Arc::clone(self.meta.acl(index))) }
     }
 
     /// Its state as a value. Small data are copied to the heap; large ones stay where they are, and keep the snapshot's

@@ -4,15 +4,15 @@
 //! new section. The result depends on the tree alone, not on the order of any hash map. Knows no files.
 
 use super::annex;
+use super::fault::SnapshotFault;
 use super::format::{
-    ACL_OPEN, ArchivedNode, FORMAT, Meta, Node, NodeList, PROBES_MAX, Probing, Section, first_slot, push_name, slot_tag,
+    ACL_OPEN, ArchivedNode, FORMAT, Meta, Node, NodeList, PROBES_MAX, Probing, Section, SnapshotSession, first_slot,
+    push_name, slot_tag,
 };
+use super::layout::{SECTION_ALIGN, SECTION_BYTES_MAX, SECTION_BYTES_TARGET, SnapshotLayout, SnapshotStats};
 use super::node::Names;
-use super::read::{AlignedBytes, CheckedSection, Snapshot, SnapshotBytes};
-use super::{
-    SECTION_ALIGN, SECTION_BYTES_MAX, SECTION_BYTES_TARGET, SnapshotFault, SnapshotLayout, SnapshotSession,
-    SnapshotStats,
-};
+use super::read::Snapshot;
+use super::section::{AlignedBytes, CheckedSection, SnapshotBytes};
 use crate::ids::Zxid;
 use crate::path;
 use crate::shared::{Data, HashedPath, Text};

@@ -15,10 +15,10 @@
 //! in the copied part are made in the copy as well. Where the layers below are replaced meanwhile, the children that a
 //! reader sees stay the same, and so the copy holds.
 
-use super::View;
-use super::pieces::ListPosition;
+use super::layers::{Below, Layers};
+use super::pieces::{ListPosition, children_behind};
 use crate::shared::Text;
-use crate::tree::delta::{KidNote, MARKS_STEP, MARKS_STEP_BYTES};
+use crate::tree::delta::{Delta, KidNote, MARKS_STEP, MARKS_STEP_BYTES};
 use crate::tree::kids::{Kids, Mark};
 use crate::tree::znode::NodeStat;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -80,6 +80,108 @@ impl Compactions {
         self.waiting.insert((entries.ilog2().into(), hash, path));
         if self.waiting.len() > WAITING_MAX {
             self.waiting.pop_last();
+        }
+    }
+
+    /// Makes the list of children of a znode of the live delta anew, if it consists of marks for the most part.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn compact_children(&mut self, live: &mut Delta, below: Below<'_>, path: &str, hash: u64) {
+        match need_of(below.under(live), path, hash) {
+            Some(Need::Now) => self.make_anew(live, below, path, hash),
+            Some(Need::InSteps(entries, steps)) => self.copy_some(live, below, (path, hash), entries, steps),
+            Some(Need::Soon(entries)) => {
+                if let Some(path) = live.entry(path, hash).map(|entry| entry.path.clone()) {
+                    self.wait(entries, hash, path);
+                }
+            }
+            None if self.copies.is_empty() => {}
+            None => self.drop_copy(live, path, hash),
+        }
+    }
+
+    /// Makes lists anew ahead of need, as far as changes of children allow.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn compact_some(&mut self, live: &mut Delta, below: Below<'_>) {
+        let saved = self.saved + PER_CHANGE * u64::from(EVERY);
+        self.saved = saved.min(SAVED_MAX);
+        while let Some((class, hash, path)) = self.waiting.pop_first() {
+            match need_of(below.under(live), &path, hash) {
+                Some(Need::Soon(entries)) if entries <= self.saved => {
+                    self.saved -= entries;
+                    self.make_anew(live, below, &path, hash);
+                }
+                Some(Need::Soon(_)) => {
+                    self.waiting.insert((class, hash, path));
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Copies some more entries of a list of this size. At least `steps` further steps of changes come before it has to
+    /// be made anew.
+    fn copy_some(&mut self, live: &mut Delta, below: Below<'_>, (path, hash): (&str, u64), size: u64, steps: u64) {
+        let copy = self.copies.take(path, hash).unwrap_or_else(|| PartialCopy::new(path));
+        // After a new snapshot the number of copied entries says little about the number left.
+        let left = size.saturating_sub(copy.looked).max(size / 4);
+        self.copy_on(live, below, hash, copy, u32::try_from(left.div_ceil(steps)).unwrap_or(u32::MAX));
+    }
+
+    /// Makes a list anew now, from its copy if there is one.
+    fn make_anew(&mut self, live: &mut Delta, below: Below<'_>, path: &str, hash: u64) {
+        if let Some(copy) = self.copies.take(path, hash) {
+            return self.copy_on(live, below, hash, copy, u32::MAX);
+        }
+        let Some((_, children)) = below.under(live).children_and_size(path, hash) else { return };
+        let mut kids = Kids::new();
+        children.for_each(|name| kids.add_name(name));
+        live.replace_kids(path, hash, kids);
+    }
+
+    /// Goes on with a copy, for so many entries. If it is complete, it is the list.
+    fn copy_on(&mut self, live: &mut Delta, below: Below<'_>, hash: u64, mut copy: PartialCopy, most: u32) {
+        let mut left = most;
+        let mut is_complete = false;
+        if let Some(mut entries) = children_behind(below.under(live), &copy.path, hash, &mut copy.place, &mut left) {
+            let mut last = None;
+            while left > 0
+                && let Some((name, is_there)) = entries.next()
+            {
+                if is_there {
+                    copy.children.add_name(name);
+                }
+                let cost = 1 + name.len() as u64 / ENTRY_BYTES;
+                copy.looked += cost;
+                left = left.saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX));
+                last = Some(name);
+            }
+            is_complete = entries.peek().is_none();
+            if let Some(last) = last {
+                entries.leave(&mut copy.place, last);
+            }
+        }
+        #[cfg(test)]
+        {
+            self.copies.looked_at_once = most - left;
+        }
+        if is_complete {
+            live.replace_kids(&copy.path, hash, copy.children);
+        } else {
+            // One of another list with the same hash is given up: that list is made anew at once.
+            self.copies.by_hash.insert(hash, copy);
+        }
+    }
+
+    /// The list need not be made anew any more.
+    pub(super) fn drop_copy(&mut self, live: &mut Delta, path: &str, hash: u64) {
+        let copies = &mut self.copies.by_hash;
+        if copies.get(&hash).is_some_and(|copy| *copy.path == *path)
+            && let Some(copy) = copies.remove(&hash)
+        {
+            live.drop_later(copy.children);
         }
     }
 }
@@ -167,131 +269,28 @@ fn steps_left(stat: &NodeStat) -> u64 {
     1 + children.max(names)
 }
 
-impl View {
-    /// Makes the list of children of a znode of the live delta anew, if it consists of marks for the most part.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn compact_children(&mut self, path: &str, hash: u64) {
-        match self.need_of(path, hash) {
-            Some(Need::Now) => self.make_anew(path, hash),
-            Some(Need::InSteps(entries, steps)) => self.copy_some(path, hash, entries, steps),
-            Some(Need::Soon(entries)) => {
-                if let Some(path) = self.live.entry(path, hash).map(|entry| entry.path.clone()) {
-                    self.compactions.wait(entries, hash, path);
-                }
-            }
-            None if self.compactions.copies.is_empty() => {}
-            None => self.drop_copy(path, hash),
-        }
+/// When the list of a znode of the live delta has to be made anew. `None` if it has not.
+fn need_of(layers: Layers<'_>, path: &str, hash: u64) -> Option<Need> {
+    let entry = layers.live.entry(path, hash).filter(|entry| entry.state.shows_below())?;
+    let stat = entry.state.node()?.stat;
+    let is_few = |most: u64| {
+        u64::from(stat.num_children) <= most * u64::from(CHILDREN_MAX) && stat.names_bytes <= most * NAMES_MAX
+    };
+    if !is_few(COPIED_FROM) {
+        return None;
     }
-
-    /// Makes lists anew ahead of need, as far as changes of children allow.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn compact_some(&mut self) {
-        let saved = self.compactions.saved + PER_CHANGE * u64::from(EVERY);
-        self.compactions.saved = saved.min(SAVED_MAX);
-        while let Some((class, hash, path)) = self.compactions.waiting.pop_first() {
-            match self.need_of(&path, hash) {
-                Some(Need::Soon(entries)) if entries <= self.compactions.saved => {
-                    self.compactions.saved -= entries;
-                    self.make_anew(&path, hash);
-                }
-                Some(Need::Soon(_)) => {
-                    self.compactions.waiting.insert((class, hash, path));
-                    return;
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn need_of(&self, path: &str, hash: u64) -> Option<Need> {
-        let entry = self.live.entry(path, hash).filter(|entry| entry.state.shows_below())?;
-        let stat = entry.state.node()?.stat;
-        let is_few = |most: u64| {
-            u64::from(stat.num_children) <= most * u64::from(CHILDREN_MAX) && stat.names_bytes <= most * NAMES_MAX
-        };
-        if !is_few(COPIED_FROM) {
-            return None;
-        }
-        let size = self.children_size(path, hash)?;
-        let (entries, bytes) = (size.entries as u64, size.bytes as u64);
-        let is_long = |part: u64| {
-            entries > (TIMES * u64::from(stat.num_children) + LONGER) / part
-                || bytes > stat.names_bytes.saturating_mul(TIMES).saturating_add(LONGER_BYTES) / part
-        };
-        let all = entries + bytes / ENTRY_BYTES;
-        match () {
-            () if is_few(1) && is_long(1) => Some(Need::Now),
-            () if all > LONG && is_long(AHEAD) => Some(Need::InSteps(all, steps_left(&stat))),
-            () if is_few(AHEAD) && is_long(AHEAD) => Some(Need::Soon(all)),
-            () => None,
-        }
-    }
-
-    /// Copies some more entries of a list of this size. At least `steps` further steps of changes come before it has to
-    /// be made anew.
-    pub(super) fn copy_some(&mut self, path: &str, hash: u64, size: u64, steps: u64) {
-        let copy = self.compactions.copies.take(path, hash).unwrap_or_else(|| PartialCopy::new(path));
-        // After a new snapshot the number of copied entries says little about the number left.
-        let left = size.saturating_sub(copy.looked).max(size / 4);
-        self.copy_on(hash, copy, u32::try_from(left.div_ceil(steps)).unwrap_or(u32::MAX));
-    }
-
-    /// Makes a list anew now, from its copy if there is one.
-    pub(super) fn make_anew(&mut self, path: &str, hash: u64) {
-        if let Some(copy) = self.compactions.copies.take(path, hash) {
-            return self.copy_on(hash, copy, u32::MAX);
-        }
-        let Some(children) = self.children_hashed(path, hash) else { return };
-        let mut kids = Kids::new();
-        children.for_each(|name| kids.add_name(name));
-        self.live.replace_kids(path, hash, kids);
-    }
-
-    /// Goes on with a copy, for so many entries. If it is complete, it is the list.
-    fn copy_on(&mut self, hash: u64, mut copy: PartialCopy, most: u32) {
-        let mut left = most;
-        let mut is_complete = false;
-        if let Some(mut entries) = self.children_behind(&copy.path, hash, &mut copy.place, &mut left) {
-            let mut last = None;
-            while left > 0
-                && let Some((name, is_there)) = entries.next()
-            {
-                if is_there {
-                    copy.children.add_name(name);
-                }
-                let cost = 1 + name.len() as u64 / ENTRY_BYTES;
-                copy.looked += cost;
-                left = left.saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX));
-                last = Some(name);
-            }
-            is_complete = entries.peek().is_none();
-            if let Some(last) = last {
-                entries.leave(&mut copy.place, last);
-            }
-        }
-        #[cfg(test)]
-        {
-            self.compactions.copies.looked_at_once = most - left;
-        }
-        if is_complete {
-            self.live.replace_kids(&copy.path, hash, copy.children);
-        } else {
-            // One of another list with the same hash is given up: that list is made anew at once.
-            self.compactions.copies.by_hash.insert(hash, copy);
-        }
-    }
-
-    /// The list need not be made anew any more.
-    pub(super) fn drop_copy(&mut self, path: &str, hash: u64) {
-        let copies = &mut self.compactions.copies.by_hash;
-        if copies.get(&hash).is_some_and(|copy| *copy.path == *path)
-            && let Some(copy) = copies.remove(&hash)
-        {
-            self.live.drop_later(copy.children);
-        }
+    let size = layers.children_size(path, hash)?;
+    let (entries, bytes) = (size.entries as u64, size.bytes as u64);
+    let is_long = |part: u64| {
+        entries > (TIMES * u64::from(stat.num_children) + LONGER) / part
+            || bytes > stat.names_bytes.saturating_mul(TIMES).saturating_add(LONGER_BYTES) / part
+    };
+    let all = entries + bytes / ENTRY_BYTES;
+    match () {
+        () if is_few(1) && is_long(1) => Some(Need::Now),
+        () if all > LONG && is_long(AHEAD) => Some(Need::InSteps(all, steps_left(&stat))),
+        () if is_few(AHEAD) && is_long(AHEAD) => Some(Need::Soon(all)),
+        () => None,
     }
 }
 

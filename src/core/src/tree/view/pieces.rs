@@ -1,27 +1,17 @@
-//! A znode's list of children in pieces: how large it is in all layers, and the names behind one of them.
+//! A znode's list of children in pieces: the names behind one of them.
 //!
 //! A piece is cut by the marks and names it looks at, not by the names it gives. If all children were deleted since the
 //! last snapshot, a list takes as long to read as before. Between two pieces the view may move and the snapshot be
 //! replaced; the place is a name. On the core of its view.
 
-use super::{Children, Entry, View, present_kids};
+use super::layers::{Layers, List};
 use crate::ids::Zxid;
 use crate::tree::kids::{self, Mark};
-use crate::tree::overlay::overlay;
 use crate::tree::snapshot::Names;
 use alloc::string::String;
 
 /// Bytes of a name that count for another one.
 const NAME_BYTES: usize = 64;
-
-/// Most cost of reading a list of children.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ChildrenSize {
-    /// Names and marks in all layers.
-    pub(crate) entries: usize,
-    /// Bytes of them.
-    pub(crate) bytes: usize,
-}
 
 /// Where a reading in pieces has come to.
 #[derive(Clone, Debug, Default)]
@@ -62,96 +52,46 @@ impl<'v> Marks<'v> {
     }
 }
 
-struct Layers<'v> {
-    live: Option<&'v kids::Kids>,
-    frozen: Option<&'v kids::Kids>,
-    names: Names<'v>,
-    count: usize,
-}
-
-impl Layers<'_> {
-    fn size(&self) -> ChildrenSize {
-        let kids = [self.live, self.frozen].into_iter().flatten();
-        let (marks, bytes) = kids.fold((0, 0), |(len, bytes), kids| (len + kids.len(), bytes + kids.bytes()));
-        ChildrenSize { entries: self.count + marks, bytes: self.names.bytes() + bytes }
+/// Returns the children behind `place`; none if there is no such znode. `None` when the snapshot was replaced, and
+/// `names_left` is used up before the place is found in the new snapshot. The next call goes on from there. A long
+/// name counts for several.
+pub(super) fn children_behind<'v>(
+    layers: Layers<'v>,
+    path: &str,
+    hash: u64,
+    place: &mut ListPosition,
+    names_left: &mut u32,
+) -> Option<Steps<'v>> {
+    let List { live, frozen, mut names, .. } = layers.list(path, hash).unwrap_or_default();
+    let snapshot = layers.below.snapshot.zxid();
+    if place.snapshot != snapshot {
+        (place.snapshot, place.skipped) = (snapshot, 0);
     }
-}
-
-impl View {
-    /// The layers of a list of children, from the top down to the first that hides all below it. `None` if there is no
-    /// such znode.
-    fn layers(&self, path: &str, hash: u64) -> Option<Layers<'_>> {
-        let live = self.live.entry(path, hash);
-        let frozen = self.frozen.as_ref().and_then(|frozen| frozen.entry(path, hash));
-        let top = live.or(frozen);
-        if let Some(entry) = top {
-            entry.state.node()?;
+    let all = names.bytes();
+    names.skip_bytes(place.skipped);
+    if let Some(after) = place.after.as_deref() {
+        let mut rest = names.clone();
+        while *names_left > 0
+            && let Some(name) = rest.next().filter(|name| *name <= after)
+        {
+            names = rest.clone();
+            *names_left = names_left.saturating_sub(1 + u32::try_from(name.len() / NAME_BYTES).unwrap_or(u32::MAX));
         }
-        let hidden = |entry: Option<&Entry>| entry.is_some_and(|entry| !entry.state.shows_below());
-        let frozen_kids = if hidden(live) { None } else { frozen.and_then(present_kids) };
-        let snapshot = if hidden(live) || hidden(frozen) { None } else { self.snapshot.find(path, hash) };
-        if top.is_none() && snapshot.is_none() {
+        place.skipped = all - names.bytes();
+        if *names_left == 0 {
             return None;
         }
-        let names = snapshot.map_or_else(Names::default, |node| node.names());
-        let count = snapshot.map_or(0, |node| node.stat().num_children as usize);
-        Some(Layers { live: live.and_then(present_kids), frozen: frozen_kids, names, count })
     }
-
-    /// Returns the most cost of reading the children of a znode, without reading any.
-    pub(crate) fn children_size(&self, path: &str, hash: u64) -> Option<ChildrenSize> {
-        Some(self.layers(path, hash)?.size())
-    }
-
-    /// The names of a znode's children, see [`View::children`], and how many names and marks they are made of.
-    pub(crate) fn children_and_size(&self, path: &str, hash: u64) -> Option<(ChildrenSize, Children<'_>)> {
-        let layers = self.layers(path, hash)?;
-        let size = layers.size();
-        let Layers { live, frozen, names, .. } = layers;
-        Some((size, overlay(overlay(names, frozen), live)))
-    }
-
-    /// Returns the children behind `place`; none if there is no such znode. `None` when the snapshot was replaced, and
-    /// `names_left` is used up before the place is found in the new snapshot. The next call goes on from there. A long
-    /// name counts for several.
-    pub(crate) fn children_behind(
-        &self,
-        path: &str,
-        hash: u64,
-        place: &mut ListPosition,
-        names_left: &mut u32,
-    ) -> Option<Steps<'_>> {
-        let none = || Layers { live: None, frozen: None, names: Names::default(), count: 0 };
-        let Layers { live, frozen, mut names, .. } = self.layers(path, hash).unwrap_or_else(none);
-        if place.snapshot != self.snapshot.zxid() {
-            (place.snapshot, place.skipped) = (self.snapshot.zxid(), 0);
-        }
-        let all = names.bytes();
-        names.skip_bytes(place.skipped);
-        if let Some(after) = place.after.as_deref() {
-            let mut rest = names.clone();
-            while *names_left > 0
-                && let Some(name) = rest.next().filter(|name| *name <= after)
-            {
-                names = rest.clone();
-                *names_left = names_left.saturating_sub(1 + u32::try_from(name.len() / NAME_BYTES).unwrap_or(u32::MAX));
-            }
-            place.skipped = all - names.bytes();
-            if *names_left == 0 {
-                return None;
-            }
-        }
-        let mut rest = names.clone();
-        let name = rest.next();
-        Some(Steps {
-            names,
-            name,
-            behind: rest,
-            bytes: all,
-            frozen: Marks::new(behind(frozen, place.after.as_deref())),
-            live: Marks::new(behind(live, place.after.as_deref())),
-        })
-    }
+    let mut rest = names.clone();
+    let name = rest.next();
+    Some(Steps {
+        names,
+        name,
+        behind: rest,
+        bytes: all,
+        frozen: Marks::new(behind(frozen, place.after.as_deref())),
+        live: Marks::new(behind(live, place.after.as_deref())),
+    })
 }
 
 fn behind<'v>(kids: Option<&'v kids::Kids>, after: Option<&str>) -> kids::Iter<'v> {
@@ -234,6 +174,7 @@ mod tests {
     use crate::tree::acl::Acl;
     use crate::tree::change::Change;
     use crate::tree::snapshot::merge_in_memory;
+    use crate::tree::view::View;
     use crate::tree::znode::{NodeStat, Znode};
     use alloc::format;
     use alloc::sync::Arc;

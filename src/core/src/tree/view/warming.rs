@@ -4,42 +4,26 @@
 //! processor waits for many of them at once. It goes by hashes alone: a znode of another path with the same hash is
 //! touched for nothing. Knows neither requests nor rules.
 
-use super::{SnapshotNode, View};
+use super::layers::Layers;
 use crate::tree::delta::Entry;
+use crate::tree::snapshot::SnapshotNode;
 use core::hint::black_box;
 
 /// Znodes beyond which a look-up usually misses the caches. Below it looking ahead would only cost.
-const LARGE_NODES: u64 = 20_000;
+pub(super) const LARGE_NODES: u64 = 20_000;
 /// Paths touched together; a core waits for no more lines at once.
 pub(crate) const WARM_MAX: usize = 16;
 
-impl View {
-    /// Whether the tree is beyond the caches.
-    #[inline]
-    pub(crate) const fn is_large(&self) -> bool {
-        self.nodes >= LARGE_NODES
-    }
-
-    /// Touches the znodes of the first [`WARM_MAX`] hashes, if the tree is large; the rest are left.
-    pub(crate) fn warm(&self, hashes: impl Iterator<Item = u64>) {
-        if self.is_large() {
-            let mut warming = Warming::new(self);
-            hashes.take(WARM_MAX).for_each(|hash| warming.add(hash));
-            warming.prefetch();
-        }
-    }
-}
-
 /// Some paths' hashes, to be touched together.
 pub(crate) struct Warming<'v> {
-    view: &'v View,
+    layers: Layers<'v>,
     hashes: [u64; WARM_MAX],
     count: usize,
 }
 
 impl<'v> Warming<'v> {
-    pub(crate) const fn new(view: &'v View) -> Self {
-        Self { view, hashes: [0; WARM_MAX], count: 0 }
+    pub(crate) const fn new(layers: Layers<'v>) -> Self {
+        Self { layers, hashes: [0; WARM_MAX], count: 0 }
     }
 
     pub(crate) const fn is_full(&self) -> bool {
@@ -62,15 +46,15 @@ impl<'v> Warming<'v> {
         let hashes = &self.hashes[..self.count];
         let mut live: [Option<&Entry>; WARM_MAX] = [None; WARM_MAX];
         for (place, hash) in live.iter_mut().zip(hashes) {
-            *place = self.view.live.likely_entry(*hash);
+            *place = self.layers.live.likely_entry(*hash);
         }
         let mut snapshot: [Option<SnapshotNode<'_>>; WARM_MAX] = [None; WARM_MAX];
         for ((place, live), hash) in snapshot.iter_mut().zip(&mut live).zip(hashes) {
             if live.is_none() {
-                *live = self.view.frozen.as_ref().and_then(|frozen| frozen.likely_entry(*hash));
+                *live = self.layers.below.frozen.and_then(|frozen| frozen.likely_entry(*hash));
             }
             if live.is_none() {
-                *place = self.view.snapshot.likely_node(*hash);
+                *place = self.layers.below.snapshot.likely_node(*hash);
             }
         }
         // The reads must not be optimised away; the sum means nothing.

@@ -6,6 +6,7 @@ use crate::shared::Text;
 use crate::tree::acl::Acl;
 use crate::tree::change::Change;
 use crate::tree::snapshot::merge_in_memory;
+use crate::tree::view::View;
 use crate::tree::znode::Znode;
 use alloc::collections::BTreeSet;
 use alloc::format;
