@@ -149,9 +149,9 @@ pub(crate) fn check(draft: &mut Draft) {
         draft
             .warn(format!("{voters} participants tolerate no more failures than {}; choose an odd number", voters - 1));
     }
-    let exposed = exposed(config);
+    let exposed = exposed(&config);
     let has_secret = !ensemble.secret_file.as_os_str().is_empty();
-    if is_encrypted(config) {
+    if is_encrypted(&config) {
         return;
     }
     let hosts = shortened(&exposed.join(", "));
