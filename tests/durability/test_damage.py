@@ -240,7 +240,7 @@ def test_a_directory_of_an_earlier_version_opens_and_a_lost_last_page_ends_the_s
     data.chmod(0o750)
     for life in range(3):
         server.start()
-        for words in ("run `chmod 700", "their mode is now 600"):
+        for words in ("Run `chmod 700", "their mode is now 600"):
             assert words in server.log(), "modes of files that others can read"
         equal((data / "DURABLE").stat().st_size, 2 * log_files.PAGE_BYTES)
         with server.client() as client:
