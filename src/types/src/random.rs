@@ -1,29 +1,25 @@
 //! Generators of pseudo-random numbers: deterministic, from a seed alone, and equal on every machine. Not for secrets.
 
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 /// SplitMix64: one word of state, for the random numbers of one concern.
-///
-/// By Guy Steele, Doug Lea and Christine Flood, "Fast splittable pseudorandom number generators" (2014), with the constants
-/// of <https://prng.di.unimi.it/splitmix64.c>.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SplitMix64(u64);
+pub struct SplitMix64(rand_xoshiro::SplitMix64);
 
 impl SplitMix64 {
     /// The generator of this seed. Seeds that are close to each other give unlike numbers.
     #[must_use]
-    pub const fn new(seed: u64) -> SplitMix64 {
-        SplitMix64(seed)
+    pub fn new(seed: u64) -> SplitMix64 {
+        SplitMix64(rand_xoshiro::SplitMix64::seed_from_u64(seed))
     }
 
     /// The next 64 bits.
-    pub const fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+    pub fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
     }
 
     /// A number in `0..bound`; 0 if `bound` is 0. It has the bias of a remainder.
-    pub const fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         let word = self.next_u64();
         if bound == 0 { 0 } else { word % bound }
     }
@@ -37,33 +33,25 @@ impl SplitMix64 {
     }
 
     /// True this often in a hundred.
-    pub const fn chance(&mut self, percent: u64) -> bool {
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }
 
 /// Xoshiro256++: a longer state, for long streams of numbers.
-///
-/// By David Blackman and Sebastiano Vigna, "Scrambled linear pseudorandom number generators" (2021), as in
-/// <https://prng.di.unimi.it/xoshiro256plusplus.c>.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Xoshiro256PlusPlus([u64; 4]);
+pub struct Xoshiro256PlusPlus(rand_xoshiro::Xoshiro256PlusPlus);
 
 impl Xoshiro256PlusPlus {
     /// The generator of this seed: its state is drawn with [`SplitMix64`], as its authors advise.
     #[must_use]
-    pub const fn new(seed: u64) -> Xoshiro256PlusPlus {
-        let mut words = SplitMix64::new(seed);
-        Xoshiro256PlusPlus([words.next_u64(), words.next_u64(), words.next_u64(), words.next_u64()])
+    pub fn new(seed: u64) -> Xoshiro256PlusPlus {
+        Xoshiro256PlusPlus(rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
     /// The next 64 bits. The upper ones are the better ones.
-    pub const fn next_u64(&mut self) -> u64 {
-        let [a, b, c, d] = self.0;
-        let word = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
-        let (mixed_c, mixed_d) = (c ^ a, d ^ b);
-        self.0 = [a ^ mixed_d, b ^ mixed_c, mixed_c ^ (b << 17), mixed_d.rotate_left(45)];
-        word
+    pub fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
     }
 }
 
@@ -78,7 +66,9 @@ mod tests {
         for expected in [1_985_237_415_132_408_290, 2_979_275_885_539_914_483, 13_511_426_838_097_143_398] {
             assert_eq!(random.next_u64(), expected);
         }
-        let mut random = Xoshiro256PlusPlus([1, 2, 3, 4]);
+        let mut state = [0; 32];
+        (0..4).for_each(|word: u8| state[usize::from(word) * 8] = word + 1);
+        let mut random = Xoshiro256PlusPlus(rand_xoshiro::Xoshiro256PlusPlus::from_seed(state));
         for expected in [
             41_943_041,
             58_720_359,
