@@ -147,10 +147,17 @@ impl Request {
 
     /// Whether it may add data to the tree.
     pub(crate) fn adds_data(&self) -> bool {
-        self.writes().iter().any(|write| match write {
-            Write::Create { .. } | Write::CreateExpiring { .. } | Write::Ensure { .. } => true,
-            _ => matches!(write, Write::SetData { .. } | Write::SetAcl { .. }),
-        })
+        let adds = |write: &Write| {
+            matches!(
+                write,
+                Write::Create { .. }
+                    | Write::CreateExpiring { .. }
+                    | Write::Ensure { .. }
+                    | Write::SetData { .. }
+                    | Write::SetAcl { .. }
+            )
+        };
+        self.writes().iter().any(adds)
     }
 
     /// Whether it makes a znode that counts what is below a quota.

@@ -9,6 +9,11 @@ pub(crate) fn server_id(at: usize) -> u8 {
     u8::try_from(at + 1).expect("few servers")
 }
 
+/// The place of the server with this id.
+pub(crate) fn place_of(id: ServerId) -> usize {
+    usize::from(id.0) - 1
+}
+
 /// The ids as Raft has them.
 pub(crate) fn server_ids<'i>(ids: impl IntoIterator<Item = &'i u8>) -> Vec<ServerId> {
     ids.into_iter().map(|id| ServerId(*id)).collect()

@@ -3,7 +3,8 @@
 //!
 //! Looks at the engine from outside, and changes nothing in it.
 
-use corral_consensus::{AppendReply, Membership, PeerBody, PeerMessage, Role, ServerId};
+use crate::servers::place_of;
+use corral_consensus::{AppendReply, Membership, PeerBody, PeerMessage, Role};
 use corral_core::report::Obstacle;
 use corral_engine::{Event, PeerEvent};
 use corral_peer::{Frame, Kind};
@@ -109,11 +110,10 @@ impl World {
     /// A Raft message is about to be sent. False if [`Bug::SkipMajority`] keeps it back.
     pub(super) fn judge_message(&mut self, payload: &bytes::Bytes) -> Result<bool, Violation> {
         let message = PeerMessage::decode(payload).expect("as it was encoded");
-        let place = |id: ServerId| usize::from(id.0 - 1);
         match &message.body {
             PeerBody::Vote { pre: false, .. } => self.check.voted(message.term.0, self.at, self.at)?,
             PeerBody::VoteReply { pre: false, granted: true, .. } => {
-                self.check.voted(message.term.0, self.at, place(message.to))?;
+                self.check.voted(message.term.0, self.at, place_of(message.to))?;
             }
             PeerBody::AppendReply(AppendReply::Accepted { index, .. }) => {
                 self.check.holds_upto(message.term.0, self.at, index.0);
@@ -133,7 +133,7 @@ impl World {
         let reply = AppendReply::Accepted { index: last.index, commit: *commit };
         let body = PeerBody::AppendReply(reply);
         let forged = PeerMessage { from: message.to, to: message.from, term: message.term, body };
-        let from = usize::from(message.to.0 - 1);
+        let from = place_of(message.to);
         let Some(stream) = self.wires.get(&(from, self.at)).and_then(|wire| wire.accepted) else { return false };
         let mut bytes = bytes::BytesMut::new();
         forged.encode(&mut bytes);

@@ -7,7 +7,7 @@ use corral_consensus::{Membership, ServerId};
 use corral_engine::PeerAddress;
 
 use crate::reconfig::{Change, PEER_PORT};
-use crate::servers::{founders, is_member, server_id, server_ids};
+use crate::servers::{founders, is_member, place_of, server_id, server_ids};
 use crate::violation::Checked;
 use crate::world::{Stage, World};
 
@@ -176,7 +176,7 @@ impl World {
             return true;
         }
         let raft = server.engine.raft();
-        let leader = raft.leader().map(|leader| usize::from(leader.0 - 1));
+        let leader = raft.leader().map(place_of);
         leader.is_some_and(|leader| leader == at || self.is_listed(at) && self.is_linked_with(leader))
     }
 

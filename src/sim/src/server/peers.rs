@@ -13,7 +13,7 @@ use corral_peer::{Frame, Kind};
 
 use super::Inner;
 use crate::options::Bug;
-use crate::servers::server_id;
+use crate::servers::{place_of, server_id};
 use crate::violation::Checked;
 use crate::world::{self, Channel, Stage, World};
 
@@ -240,7 +240,7 @@ impl World {
         if kind == Kind::Raft && !self.judge_message(&payload)? {
             return Ok(());
         }
-        let (from, to) = (self.at, usize::from(peer.0 - 1));
+        let (from, to) = (self.at, place_of(peer));
         let resends = self.options.bug == Some(Bug::ForwardTwice);
         let wire = self.wire(from, to);
         if !wire.up || stream.is_some_and(|stream| stream != wire.number) {
