@@ -23,7 +23,7 @@ pub use check_not_exists::CheckNotExists;
 pub use check_stat::{CheckStat, STAT_FIELDS};
 pub use create::{Create, CreateOp};
 pub use delete::Delete;
-pub(crate) use operation::{Changes, Costs};
+pub(crate) use operation::{Affected, Costs};
 pub use remove_recursive::RemoveRecursive;
 pub use result::OpResult;
 pub use set_acl::SetAcl;
@@ -71,7 +71,7 @@ macro_rules! operations {
             /// The path that it is for, as sent.
             pub fn path(&self) -> &Text {
                 match self {
-                    $(Self::$name(operation) => operation.path(),)*
+                    $(Self::$name(operation) => &operation.path,)*
                 }
             }
 
@@ -98,9 +98,9 @@ macro_rules! operations {
 
             /// The znodes that it changes, if it succeeds.
             #[inline]
-            pub(crate) const fn changes(&self) -> Changes {
+            pub(crate) const fn affected(&self) -> Affected {
                 match self {
-                    $(Self::$name(_) => <$name as Operation>::CHANGES,)*
+                    $(Self::$name(_) => <$name as Operation>::AFFECTED,)*
                 }
             }
 
@@ -127,7 +127,7 @@ macro_rules! operations {
                 match self {
                     $(Self::$name(operation) => {
                         out.push($number);
-                        put_bytes(out, operation.path().as_bytes());
+                        put_bytes(out, operation.path.as_bytes());
                         operation.put(out);
                     })*
                 }
@@ -191,7 +191,7 @@ impl WriteOp {
 
     /// Whether it may add data to the tree.
     pub(crate) fn adds_data(&self) -> bool {
-        self.changes() == Changes::Own || matches!(self, Self::Create(_))
+        self.affected() == Affected::Own || matches!(self, Self::Create(_))
     }
 
     /// Bytes of the path and the data.

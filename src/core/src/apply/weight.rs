@@ -4,7 +4,7 @@ use super::reconfig::RECONFIG_COST;
 use crate::command::CommandKind;
 use crate::cost::{self, ACL_ENTRY, CHANGE, COMMAND_MAX, OP, ZNODE};
 use crate::ops::caller::{WIDE, wide_cost};
-use crate::ops::{Changes, Costs, WriteOp};
+use crate::ops::{Affected, Costs, WriteOp};
 use crate::path;
 use crate::quota::{QUOTA_COST, QUOTA_DELETE_COST};
 use crate::tree::acl;
@@ -33,7 +33,7 @@ const DATA_WEIGHED: u64 = 32 << 20;
 #[inline]
 pub(crate) fn cost_of_znodes(view: &View, kind: &CommandKind) -> u64 {
     let (has_much_data, may_be_wide) = (view.data_bytes() >= DATA_WEIGHED, view.node_count() > u64::from(WIDE));
-    let changes_data = || matches!(kind, CommandKind::Op(op) if op.changes() == Changes::Own);
+    let changes_data = || matches!(kind, CommandKind::Op(op) if op.affected() == Affected::Own);
     let is_weighed = has_much_data || (may_be_wide && !changes_data());
     if is_weighed { cost_of_found(view, kind, has_much_data) } else { 0 }
 }
@@ -45,11 +45,11 @@ fn cost_of_found(view: &View, kind: &CommandKind, weighs_data: bool) -> u64 {
         let parent = view.get(path::parent(path));
         parent.map_or(0, |parent| data(&parent) + wide_cost(parent.stat().num_children))
     };
-    let of_op = |op: &WriteOp| match op.changes() {
-        Changes::None => 0,
-        Changes::Parent => of_parent(op.path()),
-        Changes::Both => of(op.path()) + of_parent(op.path()),
-        Changes::Own => of(op.path()),
+    let of_op = |op: &WriteOp| match op.affected() {
+        Affected::None => 0,
+        Affected::Parent => of_parent(op.path()),
+        Affected::Both => of(op.path()) + of_parent(op.path()),
+        Affected::Own => of(op.path()),
     };
     match kind {
         CommandKind::Op(op) => of_op(op),
@@ -77,9 +77,9 @@ fn cost_of_others(kind: &CommandKind, at: Circumstances, one: u64, check: u64) -
     let deletion = CHANGE + if at.quotas { QUOTA_DELETE_COST } else { 0 };
     let costs = Costs { one, check, deletion };
     // Among many operations each parent that was not changed before counts.
-    let parent = |op: &WriteOp| match op.changes() {
-        Changes::Parent | Changes::Both => ZNODE + CHANGE,
-        Changes::None | Changes::Own => 0,
+    let parent = |op: &WriteOp| match op.affected() {
+        Affected::Parent | Affected::Both => ZNODE + CHANGE,
+        Affected::None | Affected::Own => 0,
     };
     match kind {
         CommandKind::Op(op) => op.cost_at_most(&costs).saturating_add(at.znodes).min(COMMAND_MAX),

@@ -3,7 +3,7 @@
 use super::caller::{Caller, expect_version};
 use super::decode::{Refused, text};
 use super::draft::Draft;
-use super::operation::{Changes, Operation};
+use super::operation::{Affected, Operation};
 use super::result::OpResult;
 use crate::encoding::{Take, put_signed};
 use crate::shared::Text;
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use corral_wire::records::CheckVersionRequest;
 use corral_wire::{ErrorCode, OpCode, Reader};
 
-/// Changes nothing. Fails unless the znode exists and has this version.
+/// Affected nothing. Fails unless the znode exists and has this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Path of the znode.
@@ -28,14 +28,10 @@ impl Check {
 }
 
 impl Operation for Check {
-    const CHANGES: Changes = Changes::None;
+    const AFFECTED: Affected = Affected::None;
 
     fn decode(_: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         Ok(Self::of(CheckVersionRequest::decode(reader)?))
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     fn evaluate(self, caller: &Caller<'_>, draft: &mut Draft<'_>) -> Result<OpResult, ErrorCode> {

@@ -3,7 +3,7 @@
 use super::caller::Caller;
 use super::decode::{Refused, required};
 use super::draft::Draft;
-use super::operation::{Changes, Operation};
+use super::operation::{Affected, Operation};
 use super::result::OpResult;
 use crate::encoding::{Take, put_signed};
 use crate::shared::Text;
@@ -28,14 +28,10 @@ impl CheckNotExists {
 }
 
 impl Operation for CheckNotExists {
-    const CHANGES: Changes = Changes::None;
+    const AFFECTED: Affected = Affected::None;
 
     fn decode(_: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         Self::of(CheckNotExistsRequest::decode(reader)?)
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     fn evaluate(self, caller: &Caller<'_>, draft: &mut Draft<'_>) -> Result<OpResult, ErrorCode> {

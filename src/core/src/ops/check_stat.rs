@@ -3,7 +3,7 @@
 use super::caller::{Caller, expect_version};
 use super::decode::{Refused, required};
 use super::draft::Draft;
-use super::operation::{Changes, Operation};
+use super::operation::{Affected, Operation};
 use super::result::OpResult;
 use crate::encoding::{Take, put_signed};
 use crate::shared::Text;
@@ -53,14 +53,10 @@ pub(crate) fn fields(stat: &Stat) -> [i64; STAT_FIELDS] {
 }
 
 impl Operation for CheckStat {
-    const CHANGES: Changes = Changes::None;
+    const AFFECTED: Affected = Affected::None;
 
     fn decode(_: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         Self::of(CheckStatRequest::decode(reader)?)
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     fn evaluate(self, caller: &Caller<'_>, draft: &mut Draft<'_>) -> Result<OpResult, ErrorCode> {

@@ -3,7 +3,7 @@
 use super::caller::{Caller, fresh_stat, has_parent};
 use super::decode::{Refused, acl_spec, text};
 use super::draft::Draft;
-use super::operation::{Changes, Costs, Operation};
+use super::operation::{Affected, Costs, Operation};
 use super::result::OpResult;
 use crate::cost;
 use crate::encoding::{Take, put_acl, put_data, put_signed};
@@ -105,7 +105,7 @@ impl Create {
 }
 
 impl Operation for Create {
-    const CHANGES: Changes = Changes::Parent;
+    const AFFECTED: Affected = Affected::Parent;
 
     fn decode(op: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         if op == OpCode::CreateTtl {
@@ -117,10 +117,6 @@ impl Operation for Create {
             return Err(Refused::Undecodable);
         }
         Self::of(op, &request, None)
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     fn data(&self) -> Option<&Data> {

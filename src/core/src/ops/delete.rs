@@ -3,7 +3,7 @@
 use super::caller::{Caller, expect_version, has_parent};
 use super::decode::{Refused, text};
 use super::draft::Draft;
-use super::operation::{Changes, Operation};
+use super::operation::{Affected, Operation};
 use super::result::OpResult;
 use crate::cost;
 use crate::encoding::{Take, put_signed};
@@ -30,14 +30,10 @@ impl Delete {
 }
 
 impl Operation for Delete {
-    const CHANGES: Changes = Changes::Both;
+    const AFFECTED: Affected = Affected::Both;
 
     fn decode(_: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         Ok(Self::of(DeleteRequest::decode(reader)?))
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     fn evaluate(self, caller: &Caller<'_>, draft: &mut Draft<'_>) -> Result<OpResult, ErrorCode> {

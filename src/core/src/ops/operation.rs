@@ -12,7 +12,7 @@ use corral_wire::{ErrorCode, OpCode, Reader};
 
 /// The znodes that an operation changes, for the estimate of its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Changes {
+pub(crate) enum Affected {
     /// None: it checks, or its estimate has its changes.
     None,
     /// The parent alone: the znode is new.
@@ -34,19 +34,16 @@ pub(crate) struct Costs {
     pub(crate) deletion: u64,
 }
 
-/// An operation that writes, or checks inside a multi.
+/// An operation that writes, or checks inside a multi. Its field `path` is that of the znode, as sent.
 pub(crate) trait Operation: Sized {
     /// The znodes that it changes.
-    const CHANGES: Changes;
+    const AFFECTED: Affected;
 
     /// Decodes the record of a request outside a multi.
     ///
     /// # Errors
     /// When the record cannot be decoded.
     fn decode(op: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused>;
-
-    /// The path that it is for, as sent.
-    fn path(&self) -> &Text;
 
     /// The data that it brings.
     fn data(&self) -> Option<&Data> {

@@ -3,7 +3,7 @@
 use super::caller::Caller;
 use super::decode::{Refused, required};
 use super::draft::Draft;
-use super::operation::{Changes, Costs, Operation};
+use super::operation::{Affected, Costs, Operation};
 use super::result::OpResult;
 use crate::cost::{self, ENTRY_MAX, ZNODE};
 use crate::encoding::{Take, put_varint};
@@ -38,14 +38,10 @@ impl RemoveRecursive {
 
 impl Operation for RemoveRecursive {
     /// The estimate has all its changes.
-    const CHANGES: Changes = Changes::None;
+    const AFFECTED: Affected = Affected::None;
 
     fn decode(_: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         Self::of(RemoveRecursiveRequest::decode(reader)?)
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     /// Besides its removals, it passes over marks of earlier removals: it has an entry of its own.

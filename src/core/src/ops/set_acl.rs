@@ -3,7 +3,7 @@
 use super::caller::{Caller, expect_version};
 use super::decode::{Refused, acl_spec, text};
 use super::draft::Draft;
-use super::operation::{Changes, Costs, Operation};
+use super::operation::{Affected, Costs, Operation};
 use super::result::OpResult;
 use crate::cost;
 use crate::encoding::{Take, put_acl, put_signed};
@@ -28,15 +28,11 @@ pub struct SetAcl {
 }
 
 impl Operation for SetAcl {
-    const CHANGES: Changes = Changes::Own;
+    const AFFECTED: Affected = Affected::Own;
 
     fn decode(_: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         let request = SetAclRequest::decode(reader)?;
         Ok(Self { path: text(request.path), acl: acl_spec(request.acl), version: request.version })
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     fn acl(&self) -> Option<&AclSpec> {

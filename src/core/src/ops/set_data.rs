@@ -3,7 +3,7 @@
 use super::caller::{Caller, expect_version};
 use super::decode::{Refused, text};
 use super::draft::Draft;
-use super::operation::{Changes, Operation};
+use super::operation::{Affected, Operation};
 use super::result::OpResult;
 use crate::cost;
 use crate::encoding::{Take, put_data, put_signed};
@@ -35,14 +35,10 @@ impl SetData {
 }
 
 impl Operation for SetData {
-    const CHANGES: Changes = Changes::Own;
+    const AFFECTED: Affected = Affected::Own;
 
     fn decode(_: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         Ok(Self::of(SetDataRequest::decode(reader)?))
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     fn data(&self) -> Option<&Data> {

@@ -4,7 +4,7 @@ use super::caller::Caller;
 use super::decode::{Refused, required};
 use super::delete::Delete;
 use super::draft::Draft;
-use super::operation::{Changes, Operation};
+use super::operation::{Affected, Operation};
 use super::result::OpResult;
 use crate::encoding::{Take, put_signed};
 use crate::shared::Text;
@@ -28,14 +28,10 @@ impl TryRemove {
 }
 
 impl Operation for TryRemove {
-    const CHANGES: Changes = Changes::Both;
+    const AFFECTED: Affected = Affected::Both;
 
     fn decode(_: OpCode, reader: &mut Reader<'_>) -> Result<Self, Refused> {
         Self::of(TryRemoveRequest::decode(reader)?)
-    }
-
-    fn path(&self) -> &Text {
-        &self.path
     }
 
     fn evaluate(self, caller: &Caller<'_>, draft: &mut Draft<'_>) -> Result<OpResult, ErrorCode> {

@@ -20,8 +20,7 @@ pub(super) fn set_watches(
     xid: i32,
     reader: &mut Reader<'_>,
 ) -> Result<(), Failed> {
-    context.at_once(reader.remaining() <= REWATCH_BYTES_AT_ONCE)?;
-    context.spend(reader.remaining() * WATCH_COST);
+    begin(context, reader)?;
     let SetWatches { relative_zxid, data_watches, exist_watches, child_watches } =
         SetWatches::decode(reader).map_err(undecodable)?;
     let done = catch_up_all(context, out, relative_zxid, [data_watches, exist_watches, child_watches]);
@@ -34,8 +33,7 @@ pub(super) fn set_watches2(
     xid: i32,
     reader: &mut Reader<'_>,
 ) -> Result<(), Failed> {
-    context.at_once(reader.remaining() <= REWATCH_BYTES_AT_ONCE)?;
-    context.spend(reader.remaining() * WATCH_COST);
+    begin(context, reader)?;
     let request = SetWatches2::decode(reader).map_err(undecodable)?;
     let (Some(persistent), Some(recursive)) = (request.persistent_watches, request.persistent_recursive_watches) else {
         return Err(ErrorCode::MarshallingError);
@@ -47,6 +45,13 @@ pub(super) fn set_watches2(
         persistent.chain(recursive).try_for_each(|(path, places)| context.register(path, places))
     });
     finish(context, out, xid, done)
+}
+
+/// Goes on if so many paths can be looked at in this turn, and counts the work.
+fn begin(context: &ReadContext<'_>, reader: &Reader<'_>) -> Result<(), Failed> {
+    context.at_once(reader.remaining() <= REWATCH_BYTES_AT_ONCE)?;
+    context.spend(reader.remaining() * WATCH_COST);
+    Ok(())
 }
 
 /// The reply behind the events: those have been told, whatever became of the rest.
