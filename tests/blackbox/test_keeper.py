@@ -45,7 +45,7 @@ def test_system_nodes(context):
 
 
 def test_each_operation_alone(context):
-    """What each checks and changes is in src/core/src/apply/keeper.rs."""
+    """What each checks and changes is in src/core/src/ops."""
     client, root = client_of(context)
     client.children(root, watch=True)
     path = ensure(client, f"{root}/x")

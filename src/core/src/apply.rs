@@ -41,7 +41,7 @@ use core::{fmt, mem};
 use corral_wire::error::ErrorCode;
 use outcome::{AppliedBatch, AppliedTxn, Outcome, SessionChange};
 use owners::{close_changes, note_owner, reap, session_id};
-use reconfig::Membership;
+use reconfig::ReconfigState;
 
 /// Returns the epoch that the leader of a term begins behind this last zxid. It is the term, or one more than the last
 /// epoch, whichever is larger: zxids only grow.
@@ -56,7 +56,7 @@ pub struct StateMachine {
     sessions: SessionTable,
     quotas: Quotas,
     reapable: BTreeSet<Text>,
-    membership: Membership,
+    reconfig: ReconfigState,
     /// Units of cost spent by all commands since the machine was made.
     units_spent: u64,
     /// Limit on the cost of one command, see [`cost::COMMAND_MAX`].
@@ -88,7 +88,7 @@ impl StateMachine {
             sessions,
             quotas,
             reapable,
-            membership: Membership::default(),
+            reconfig: ReconfigState::default(),
             units_spent: 0,
             command_cost_max: cost::COMMAND_MAX,
             has_admitted: false,
@@ -98,7 +98,7 @@ impl StateMachine {
     /// .. and the membership change that was begun where the snapshot ends.
     #[must_use]
     pub fn in_the_middle_of(self, begun: Option<Begun>) -> Self {
-        Self { membership: Membership::of(begun), ..self }
+        Self { reconfig: ReconfigState::of(begun), ..self }
     }
 
     /// The state of a snapshot behind an entry with [`features::ADMITTED`].
@@ -144,12 +144,12 @@ impl StateMachine {
 
     /// The membership change that is under way.
     pub fn begun(&self) -> Option<&Begun> {
-        self.membership.begun()
+        self.reconfig.begun()
     }
 
     /// How often the membership has changed since the machine was made.
     pub const fn list_changes(&self) -> u64 {
-        self.membership.changes()
+        self.reconfig.changes()
     }
 
     /// Units of [`cost`] that all commands took since the machine was made. The state does not depend on it.
@@ -321,12 +321,12 @@ impl StateMachine {
             }
             CommandKind::Reconfig(request) => {
                 let caller = self.caller(applied.origin, session, identities, context, zxid);
-                (applied.changes, applied.outcome) = self.membership.request(&caller, &self.view, &request);
+                (applied.changes, applied.outcome) = self.reconfig.request(&caller, &self.view, &request);
                 let units = caller.budget.spent();
                 self.note(units, None);
-                self.membership.count(&applied.changes);
+                self.reconfig.count(&applied.changes);
             }
-            kind => self.membership.carry_out(&self.view, context, applied, &kind),
+            kind => self.reconfig.carry_out(&self.view, context, applied, &kind),
         }
     }
 

@@ -88,13 +88,13 @@ impl Begun {
 
 /// The membership change that is under way, and how often the membership has changed.
 #[derive(Debug, Default)]
-pub(super) struct Membership {
+pub(super) struct ReconfigState {
     /// Snapshots keep it beside the tree.
     begun: Option<Box<Begun>>,
     changes: u64,
 }
 
-impl Membership {
+impl ReconfigState {
     /// In the middle of a change, or of none.
     pub(super) fn of(begun: Option<Begun>) -> Self {
         Self { begun: begun.map(Box::new), changes: 0 }
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_writes_there() {
+    fn no_other_command_writes_there() {
         let mut alone = World::new(features::SKIP_ACL);
         assert_eq!(refused(&alone.op(set(CONFIG_PATH, "x", -1))), None, "a server that is alone has no list");
         let mut world = world(features::SKIP_ACL);

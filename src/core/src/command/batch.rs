@@ -92,7 +92,7 @@ pub struct Batch {
     pub time: WallMillis,
     /// Zxid of the first command that takes one; the others follow by one each.
     pub first_zxid: u64,
-    /// Bits of `command::features` in force when the batch was proposed.
+    /// Bits of `features` in force when the batch was proposed.
     pub features: u32,
     /// Lists of identities that the commands refer to by index.
     pub identities: Vec<Arc<Vec<Identity>>>,

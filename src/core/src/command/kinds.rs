@@ -60,7 +60,7 @@ pub enum CommandKind {
     /// A multi with records that cannot be decoded. It takes its zxid all the same, as in ZooKeeper.
     Undecodable,
     /// The leader refused a client's command before it was logged, with this code. It takes its zxid all the same. Only in a batch
-    /// with `command::features::ADMITTED`.
+    /// with `features::ADMITTED`.
     Refused(ErrorCode),
 }
 

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_voter_waits_for_nobody() {
+    fn a_single_voter_waits_for_no_server() {
         let one = Bootstrap::new(Founders { own: 1, voters: vec![1], learners: vec![2] }, false, 11);
         assert!(one.is_complete());
     }

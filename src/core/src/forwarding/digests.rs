@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_nobody_is_wrong() {
+    fn without_a_majority_no_server_is_wrong() {
         let mut links = links();
         let mut one = server(7);
         one.received(2, Digest { index: 2000, digest: 1 }, &mut links);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_read_is_refused() {
+    fn unreadable_payloads_are_refused() {
         let mut prepared = Prepared::default();
         assert_eq!(prepared.prepare(1, 1, b"garbage!"), Err(NotABatch));
         assert_eq!(prepared.prepare(1, 1, b""), Ok(()));

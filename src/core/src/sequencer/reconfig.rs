@@ -33,7 +33,7 @@ enum Stage {
     Waits,
     /// The entry that begins it is on its way.
     Begins,
-    /// Nobody's place changes: the commands that change the list alone are on their way.
+    /// No seat changes: the commands that change the list alone are on their way.
     Lists,
 }
 

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_shard_expires_nobody() {
+    fn a_silent_shard_expires_no_session() {
         let mut expiry = Expiry::new(100);
         expiry.start(Millis(0), SessionId(1), 400, Some(Witness::Shard(SHARD)));
         assert_eq!(expiry.expired(Millis(60_000)), vec![]);

@@ -323,7 +323,7 @@ impl WatchTable {
         let id = self.paths.at(place)?;
         let (mut watchers, mut looked, mut next) = (SmallVec::new(), 0, None);
         let set = match self.paths.who(id) {
-            Who::Nobody => None,
+            Who::NoConnection => None,
             Who::One { slot, modes } => {
                 watchers.extend((modes & DATA_MODES != 0 && slot >= from).then(|| self.conn(slot)));
                 looked = 1;
@@ -365,12 +365,12 @@ impl WatchTable {
     /// Notes a connection's modes on a path; its list and the sums over all are the caller's.
     fn set_modes(&mut self, id: PathId, slot: u32, before: u8, after: u8) {
         let (data, child) = match self.paths.who(id) {
-            Who::Nobody => {
+            Who::NoConnection => {
                 self.paths.set_who(id, Who::One { slot, modes: after });
                 (steps(0, after & DATA_MODES), steps(0, after & CHILD_MODES))
             }
             Who::One { slot: only, modes } if only == slot => {
-                self.paths.set_who(id, if after == 0 { Who::Nobody } else { Who::One { slot, modes: after } });
+                self.paths.set_who(id, if after == 0 { Who::NoConnection } else { Who::One { slot, modes: after } });
                 (steps(modes & DATA_MODES, after & DATA_MODES), steps(modes & CHILD_MODES, after & CHILD_MODES))
             }
             Who::One { slot: first, modes } => {
@@ -417,7 +417,7 @@ impl WatchTable {
 
     fn forget_if_deserted(&mut self, id: PathId, hash: u64) {
         let deserted = match self.paths.who(id) {
-            Who::Nobody => true,
+            Who::NoConnection => true,
             Who::One { .. } => false,
             Who::WatcherSet => self.sets.get(id).is_none_or(|set| set.conns.is_empty()),
         };
@@ -489,7 +489,7 @@ impl WatchTable {
 fn modes_of(paths: &Paths, sets: &Sets, id: PathId, of: u32) -> u8 {
     match paths.who(id) {
         Who::One { slot, modes } if slot == of => modes,
-        Who::Nobody | Who::One { .. } => 0,
+        Who::NoConnection | Who::One { .. } => 0,
         Who::WatcherSet => sets.get(id).and_then(|set| set.conns.get(&of)).copied().unwrap_or(0),
     }
 }

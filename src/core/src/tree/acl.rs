@@ -222,7 +222,7 @@ pub fn address_text(address: IpAddr) -> String {
 }
 
 /// An entry that grants nothing.
-pub(crate) fn nobody() -> AclEntry {
+pub(crate) fn without_rights() -> AclEntry {
     AclEntry { perms: 0, scheme: Text::from("world"), id: Text::from("anyone") }
 }
 

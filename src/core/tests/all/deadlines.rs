@@ -19,7 +19,7 @@ fn leader(count: i64) -> Sequencer {
 }
 
 #[test]
-fn a_long_recovery_ends_nobody() {
+fn a_long_recovery_ends_no_session() {
     let mut sequencer = leader(1);
     sequencer.start_deadlines(Millis(5000));
     let mut expired = |at| sequencer.tick(Millis(at), WallMillis(0)).expired;

@@ -144,7 +144,7 @@ fn who_joins_learns_first() {
 }
 
 #[test]
-fn nobody_waits_for_long_for_one_who_is_not_needed() {
+fn a_server_that_is_not_needed_is_not_waited_for_long() {
     let mut leader = Leader::new();
     leader.ask("server.4=d:1:2;3", "");
     leader.seen.learners = set(&[4]);

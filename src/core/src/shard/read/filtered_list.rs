@@ -72,7 +72,7 @@ pub(super) fn list_whole<'v>(
     Ok(listing)
 }
 
-/// The children of a znode. Where more than names is format, each child's own ACL counts.
+/// The children of a znode. In a list of more than names each child's own ACL counts.
 fn listed<'v>(context: &'v ReadContext<'_>, path: Option<&str>, format: ListFormat) -> Result<Listing<'v>, Failed> {
     let path = path.ok_or(ErrorCode::MarshallingError)?;
     let hash = context.view.hasher().hash(path);
@@ -99,7 +99,7 @@ fn listed<'v>(context: &'v ReadContext<'_>, path: Option<&str>, format: ListForm
 }
 
 impl Listing<'_> {
-    /// Bytes of the children's data, if it is format.
+    /// Bytes of the children's data, if the list holds them.
     fn data_bytes(&self) -> usize {
         let data = |(_, node): &Child<'_>| node.as_ref().and_then(NodeRef::data).map_or(0, <[u8]>::len);
         if matches!(self.format.whole, Some((_, true))) { self.children.iter().map(data).sum() } else { 0 }

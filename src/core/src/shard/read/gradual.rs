@@ -33,7 +33,7 @@ const NAMES_PASSED: u32 = 64 * 1024;
 #[derive(Debug)]
 enum Before {
     Absent,
-    /// With its state, if that is format.
+    /// With its state, if the list holds that.
     Present(Option<Arc<Znode>>),
 }
 
@@ -195,7 +195,7 @@ impl GradualList {
         let cost = if self.format.needs_nodes() { NAMES_PER_CHILD } else { 1 };
         let (mut left, mut last, mut done) = (LIST_PIECE, None, Ok(false));
         if before.peek().is_none() && !self.format.needs_nodes() {
-            // Nothing has changed that is still to be format: the names as they are.
+            // No child that is still to be written has changed: the names as they are.
             let writer = &mut Writer::new(&mut self.reply);
             while left > 0 {
                 let Some((name, there)) = steps.next() else {
@@ -219,17 +219,17 @@ impl GradualList {
             };
             last = Some(name);
             let now = if steps.peek() == Some(name) { steps.next() } else { None };
-            let format = match before.next_if(|(changed, _)| ***changed == *name) {
+            let written = match before.next_if(|(changed, _)| ***changed == *name) {
                 Some((_, Before::Absent)) => continue,
-                Some((_, Before::Present(node))) => self.tell(context, name, node.as_ref().map(NodeRef::Live)),
+                Some((_, Before::Present(node))) => self.write(context, name, node.as_ref().map(NodeRef::Live)),
                 None if now.is_some_and(|(_, there)| there) => {
                     let node = || context.view.get(&path::child(&self.parent, name));
                     let node = if self.format.needs_nodes() { node() } else { None };
-                    self.tell(context, name, node)
+                    self.write(context, name, node)
                 }
                 None => continue,
             };
-            match format {
+            match written {
                 // Long names and data count as well.
                 Ok(bytes) => left = left.saturating_sub(bytes / 64),
                 Err(code) => done = Err(code),
@@ -240,13 +240,13 @@ impl GradualList {
         }
         self.place = place;
         self.changed = changed;
-        self.forget_told();
+        self.forget_written();
         *looked += LIST_PIECE - left;
         done
     }
 
-    /// Drops what children were that are format, some at a time.
-    fn forget_told(&mut self) {
+    /// Drops the former states of children that are written, some at a time.
+    fn forget_written(&mut self) {
         for _ in 0..LIST_PIECE {
             let Some(first) = self.changed.first_entry() else { return };
             if self.place.after.as_deref() < Some(&**first.key()) {
@@ -258,7 +258,7 @@ impl GradualList {
     }
 
     /// Writes of one child; gives the bytes written.
-    fn tell(&mut self, context: &ListContext<'_>, name: &str, node: Option<NodeRef<'_>>) -> Result<usize, ErrorCode> {
+    fn write(&mut self, context: &ListContext<'_>, name: &str, node: Option<NodeRef<'_>>) -> Result<usize, ErrorCode> {
         let before = self.written();
         if self.format.needs_nodes() {
             let Some(node) = node else { return Ok(0) };

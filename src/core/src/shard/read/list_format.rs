@@ -40,7 +40,7 @@ pub(crate) struct ListFormat {
     pub(super) listed: Listed,
     /// Whether the parent's Stat follows the names.
     pub(super) parent_stat: bool,
-    /// Whether the children's Stat, and their data, is format; of a plain list neither is even empty.
+    /// Whether the list holds the children's Stats, and whether their data. `None`: it has no vectors for them.
     pub(super) whole: Option<(bool, bool)>,
 }
 

@@ -110,7 +110,7 @@ impl WatchTable {
         let above = into.len() - before;
         if let Some(id) = self.paths.find(path, hash) {
             match self.paths.who(id) {
-                Who::Nobody => {}
+                Who::NoConnection => {}
                 Who::One { slot, modes } if modes & kind.modes() != 0 && some.has(slot, next) => {
                     into.push(self.conn(slot));
                     self.lower(id, hash, slot, modes, modes & !kind.bit(Mode::Standard));
@@ -237,7 +237,7 @@ impl WatchTable {
     /// looked at, and the slot of the next one.
     fn recursive_watchers(&self, id: PathId, from: u32, most: usize, into: &mut Vec<ConnId>) -> (usize, Option<u32>) {
         let set = match self.paths.who(id) {
-            Who::Nobody => return (0, None),
+            Who::NoConnection => return (0, None),
             Who::One { slot, modes } => {
                 let watches = modes & RECURSIVE != 0 && slot >= from;
                 into.extend(watches.then(|| self.conn(slot)));

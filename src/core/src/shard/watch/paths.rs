@@ -43,7 +43,7 @@ impl PathId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     /// The record belongs to no path.
-    Nobody,
+    NoConnection,
     /// One connection's slot, and its modes in both tables.
     One { slot: u32, modes: u8 },
     /// Several, listed elsewhere.
@@ -127,7 +127,7 @@ impl Paths {
 
     /// Adds a path that is not there, without watchers.
     pub(super) fn insert(&mut self, path: &str, hash: u64) -> PathId {
-        let record = Record { name: Name::of(path), hash: low(hash), who: Who::Nobody };
+        let record = Record { name: Name::of(path), hash: low(hash), who: Who::NoConnection };
         let id = match self.free.pop() {
             Some(id) => {
                 *record_mut(&mut self.chunks, id) = record;
@@ -150,7 +150,7 @@ impl Paths {
             return self.empty();
         }
         let record = record_mut(&mut self.chunks, id);
-        (record.name, record.who) = (Name::of(""), Who::Nobody);
+        (record.name, record.who) = (Name::of(""), Who::NoConnection);
         self.free.push(id);
     }
 
@@ -169,7 +169,7 @@ impl Paths {
     }
 
     pub(super) fn who(&self, id: PathId) -> Who {
-        self.chunks.get(id.0 as usize / CHUNK).map_or(Who::Nobody, |chunk| chunk[id.0 as usize % CHUNK].who)
+        self.chunks.get(id.0 as usize / CHUNK).map_or(Who::NoConnection, |chunk| chunk[id.0 as usize % CHUNK].who)
     }
 
     pub(super) fn set_who(&mut self, id: PathId, who: Who) {
@@ -194,7 +194,7 @@ impl Paths {
     /// The path at a place, if there is one.
     pub(super) fn at(&self, place: usize) -> Option<PathId> {
         let id = PathId(u32::try_from(place).ok()?);
-        (self.who(id) != Who::Nobody).then_some(id)
+        (self.who(id) != Who::NoConnection).then_some(id)
     }
 }
 
@@ -260,11 +260,11 @@ mod tests {
             assert_eq!((0..table.places()).filter(|at| table.at(*at).is_some()).count(), paths.len());
             for (id, path) in ids.iter().zip(&paths).skip(1) {
                 table.remove(*id, hash(path));
-                assert_eq!((table.find(path, hash(path)), table.who(*id)), (None, Who::Nobody));
+                assert_eq!((table.find(path, hash(path)), table.who(*id)), (None, Who::NoConnection));
             }
             assert_eq!((0..table.places()).filter(|at| table.at(*at).is_some()).count(), 1);
             table.remove(ids[0], hash(&paths[0]));
-            assert_eq!(table.places(), 0, "nothing is kept for nobody");
+            assert_eq!(table.places(), 0, "no place is kept without a watch");
         }
     }
 }

@@ -34,7 +34,7 @@ const _: () = assert!(size_of::<Grant>() <= 24, "a grant is small");
 enum Subject {
     Anyone,
     /// An id that matches no connection.
-    Nobody,
+    NoConnection,
     /// Addresses that share the leading bits.
     Network(IpAddr, u8),
     /// The identity of the same scheme and id, by the hash of both, as bytes that need no alignment. The SASL superuser is any
@@ -46,8 +46,8 @@ impl Subject {
     fn of(entry: &AclEntry) -> Self {
         match &*entry.scheme {
             "world" if &*entry.id == "anyone" => Self::Anyone,
-            "world" => Self::Nobody,
-            "ip" => ip_pattern(&entry.id).map_or(Self::Nobody, |(network, bits)| Self::Network(network, bits)),
+            "world" => Self::NoConnection,
+            "ip" => ip_pattern(&entry.id).map_or(Self::NoConnection, |(network, bits)| Self::Network(network, bits)),
             scheme => Self::Exactly(hash_of(scheme, &entry.id).to_ne_bytes()),
         }
     }
@@ -118,7 +118,7 @@ impl AclList {
             perms & wanted != 0
                 && match *subject {
                     Subject::Anyone => true,
-                    Subject::Nobody => false,
+                    Subject::NoConnection => false,
                     Subject::Network(network, bits) => addresses.iter().any(|address| lies_in(*address, network, bits)),
                     Subject::Exactly(hash) => {
                         let is_known = hashes.binary_search(&u64::from_ne_bytes(hash)).is_ok();

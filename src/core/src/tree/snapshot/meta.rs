@@ -24,7 +24,7 @@ pub struct CheckedMeta {
     root: NonNull<ArchivedMeta>,
     annexes: Vec<NonNull<ArchivedAnnex>>,
     acls: Vec<Arc<AclList>>,
-    nobody: Arc<AclList>,
+    without_rights: Arc<AclList>,
     length: usize,
     /// That its writer stored.
     digest: Option<u64>,
@@ -64,13 +64,13 @@ impl CheckedMeta {
         let annexes = places.into_iter().map(|place| annex::annex_root(&part[place])).collect::<Result<Vec<_>, _>>()?;
         let lists = root.acls.iter().chain(annexes.iter().flat_map(|annex| annex.acls.iter()));
         let acls = shared_lists(lists);
-        let nobody = Arc::new(AclList::from(vec![acl::nobody()]));
+        let without_rights = Arc::new(AclList::from(vec![acl::without_rights()]));
         Ok(Self {
             bytes: Arc::clone(bytes),
             root: NonNull::from(root),
             annexes: annexes.into_iter().map(NonNull::from).collect(),
             acls,
-            nobody,
+            without_rights,
             length: part.len(),
             digest: digest::read_stored(part),
         })
@@ -99,7 +99,7 @@ impl CheckedMeta {
     /// The ACL list of an index above that of open znodes. An index out of range gives a list that grants nothing.
     #[inline]
     pub(super) fn acl(&self, index: u32) -> &Arc<AclList> {
-        (index as usize).checked_sub(1).and_then(|at| self.acls.get(at)).unwrap_or(&self.nobody)
+        (index as usize).checked_sub(1).and_then(|at| self.acls.get(at)).unwrap_or(&self.without_rights)
     }
 
     /// Its archive.
