@@ -4,7 +4,7 @@
 //! length of one call and never across an await.
 
 mod closing;
-mod serve;
+pub(crate) mod serve;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -12,24 +12,22 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use corral_core::ids::{ConnId, ShardId};
 use corral_core::shard::audit::Record;
+use corral_core::shard::conn::Close;
 use corral_core::shard::{
     Answer, Effects, NewClient, Question, SessionActivity, Shard, ShardEvent, ShardMessage, SlowRequest, SlowRequests,
 };
 use corral_engine::Garbage;
 use corral_types::Micros;
-use glommio::timer::Timer;
 
-use crate::actor::consensus::Resident;
-use crate::actor::shard::closing::{Closing, Lines};
+use crate::actor::shard::closing::{CLOSED_AT_ONCE, Closing, Lines};
 use crate::actor::taken::Taken;
 use crate::audit::AuditLog;
 use crate::gauges::Gauges;
 use crate::gauges::latencies::{Latencies, Stage};
-use crate::messages::{Event, ToConsensus, ToControl, ToShard, ToWriter};
+use crate::messages::{Asker, Event, ToConsensus, ToControl, ToShard, ToWriter};
 use crate::net::acceptor::{Accepted, Ended, SharedAcceptor};
 use crate::net::client::Clients;
 use crate::runtime::clock::Clock;
@@ -39,10 +37,6 @@ use crate::runtime::turn::Turn;
 
 /// Of slow requests.
 const SLOW_LINES_PER_SECOND: u32 = 10;
-/// Messages taken from the mailbox in one turn.
-const MAILBOX_BATCH: usize = 16;
-/// How often sessions heard from are reported.
-const TICK: Duration = Duration::from_millis(200);
 
 /// Where a shard's messages go.
 pub(crate) struct ShardChannels {
@@ -126,13 +120,6 @@ impl ShardActor {
             clock,
             turn,
         })
-    }
-
-    /// Serves until drained or until every sender to the mailbox is gone.
-    /// `resident` is the consensus actor, if that lives on this executor; then it serves until that ends, too.
-    pub(crate) async fn run(self: Rc<Self>, mailbox: flume::Receiver<ToShard>, resident: Option<Resident>) {
-        glommio::spawn_local(Rc::clone(&self).tick()).detach();
-        self.serve(mailbox, resident).await;
     }
 
     /// Whether the shard is drained, and the sockets of its connections are closed.
@@ -318,21 +305,39 @@ impl ShardActor {
         self.carry_out();
     }
 
+    /// Closes some of the sockets that are to be closed.
+    fn close_some(&self) {
+        for _ in 0..CLOSED_AT_ONCE {
+            let next = self.closing.borrow_mut().next();
+            let Some((id, why)) = next else { return };
+            self.close(id, why);
+        }
+    }
+
+    fn close(&self, id: ConnId, why: Close) {
+        let Some(peer) = self.clients.close(id) else { return };
+        self.lines.borrow_mut().say(peer, why, self.clock.now().0);
+        if self.asking.borrow_mut().remove(&id) {
+            let _ = self.channels.control.send(ToControl::Ended(Asker::Connection { shard: self.id, conn: id }));
+        }
+        let _ = self.channels.ended.send(Ended { shard: self.id, address: peer.ip() });
+    }
+
+    /// The slot has another connection from now on: the socket of the one before is closed first.
+    fn vacate(&self, slot: u32) {
+        if !self.clients.is_occupied(slot) {
+            return;
+        }
+        let earlier = self.closing.borrow_mut().take_slot(slot);
+        if let Some((earlier, why)) = earlier {
+            self.close(earlier, why);
+        }
+    }
+
     /// The client is sent what there is for it when the turn ends.
     fn send_later(&self, id: ConnId) {
         if !self.shard.borrow().unsent(id).is_empty() {
             self.clients.send_later(id);
-        }
-    }
-
-    async fn tick(self: Rc<Self>) {
-        loop {
-            Timer::new(TICK).await;
-            self.handle(self.now(), ShardEvent::Tick);
-            self.clients.look_after();
-            if let Some(acceptor) = &*self.acceptor.borrow() {
-                acceptor.lock().look_after();
-            }
         }
     }
 
@@ -348,5 +353,13 @@ impl ShardActor {
     fn ask(&self, question: Question) {
         self.asking.borrow_mut().insert(question.conn);
         let _ = self.channels.control.send(ToControl::Asked { shard: self.id, question });
+    }
+
+    /// Wakes the serving task if a task beside it has left it something to do.
+    fn rouse(&self) {
+        let something = || self.goes_on() || self.clients.has_unsent() || self.clients.has_work() || self.is_drained();
+        if !self.serving.get() && something() {
+            self.clients.bell().rouse();
+        }
     }
 }
