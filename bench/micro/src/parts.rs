@@ -6,6 +6,7 @@ use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis};
 use corral_core::ops;
 use corral_core::ops::{CreateOp, WriteOp};
 use corral_core::session::{Ephemerals, Session, SessionTable};
+use corral_core::shard::watch::fire::fire;
 use corral_core::shard::watch::{Kind, Mode, WatchLimits, WatchTable};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclSpec, Identity};
@@ -143,7 +144,7 @@ pub(crate) fn watch_fire(times: u32) {
     let mut told = Vec::new();
     for (path, hash) in &paths[..times as usize] {
         told.clear();
-        table.fire(Kind::Data, path, *hash, hasher, &mut told);
+        fire(&mut table, Kind::Data, path, *hash, hasher, &mut told);
         assert_eq!(told.len(), 1, "one connection watches");
     }
     leave(table, paths);

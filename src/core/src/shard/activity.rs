@@ -126,22 +126,23 @@ fn reported(conn: &Conn) -> Option<(SessionId, Millis)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::tests::{client, shard};
+    use crate::shard::ClientEvent;
+    use crate::shard::tests::{client, event, receive, shard, tick};
 
     #[test]
     fn a_connection_that_is_active_again_and_again_is_looked_at_once() {
         let mut shard = shard();
         let id = client(&mut shard);
         for (byte, now) in b"ruo".iter().zip(1..) {
-            shard.received(Millis(now), id, &[*byte]);
-            shard.tick(Millis(now));
-            assert_eq!(shard.activity.cooling, [id]);
+            receive(&mut shard, Millis(now), id, &[*byte]);
+            tick(&mut shard, Millis(now));
+            assert_eq!(shard.state.activity.cooling, [id]);
         }
-        shard.received(Millis(4), id, b"k");
-        shard.sent(Millis(4), id, 4);
+        receive(&mut shard, Millis(4), id, b"k");
+        event(&mut shard, Millis(4), id, ClientEvent::Sent(4));
         for now in 5..8 {
-            shard.tick(Millis(now));
+            tick(&mut shard, Millis(now));
         }
-        assert!(shard.activity.cooling.is_empty());
+        assert!(shard.state.activity.cooling.is_empty());
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! Plain data.
 
-use crate::ids::ShardId;
+use crate::ids::{ConnId, Origin, ShardId};
 use crate::limits::ShardLimits;
 use crate::shard::sasl::Users;
+use crate::shard::walk::is_walk;
 use crate::shared::Text;
 use crate::tree::acl::{self, AnySaslUser, DigestHash};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use corral_wire::OpCode;
 use corral_wire::fourletter::FourLetter;
+use corral_wire::op::Kind as OpKind;
 
 /// The settings of a shard. They stay as they are, except the users of SASL.
 #[derive(Clone)]
@@ -60,6 +63,33 @@ pub struct ShardConfig {
     pub linearizable: bool,
     /// Limits on requests, memory, watches and work.
     pub limits: ShardLimits,
+}
+
+impl ShardConfig {
+    /// The origin of a command of this connection.
+    pub(super) const fn origin(&self, conn: ConnId) -> Origin {
+        Origin { server: self.server, shard: self.shard, conn, incarnation: self.incarnation }
+    }
+
+    /// Whether the command comes from this shard, since this start of the server.
+    pub(super) fn is_mine(&self, origin: Origin) -> bool {
+        origin == self.origin(origin.conn)
+    }
+
+    /// Whether the operation is proposed to the quorum.
+    pub(super) const fn writes(&self, op: OpCode) -> bool {
+        matches!(op.kind(), OpKind::Write) || (self.keeper_extensions && op.is_keeper_write())
+    }
+
+    /// Whether the operation is a walk that this server serves.
+    pub(super) fn walks(&self, op: OpCode) -> bool {
+        is_walk(op) && (op.kind() != OpKind::Extension || self.keeper_extensions)
+    }
+
+    /// Returns the timeout of a session for the timeout that its client requests, both in milliseconds.
+    pub(super) fn negotiated(&self, timeout_ms: i32) -> i32 {
+        timeout_ms.clamp(self.session_timeout_min_ms, self.session_timeout_max_ms)
+    }
 }
 
 /// The first shard of server 1, which answers no four-letter command and serves no extension.

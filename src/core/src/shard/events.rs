@@ -133,3 +133,10 @@ pub(super) struct Mailbox {
     pub(super) unfinished: Option<(Arc<AppliedBatch>, usize)>,
     pub(super) waiting: VecDeque<ShardMessage>,
 }
+
+impl Mailbox {
+    /// Whether a batch is applied in part, or messages wait behind it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.unfinished.is_some() || !self.waiting.is_empty()
+    }
+}

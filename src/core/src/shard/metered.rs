@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::rate::Rate;
     use crate::shard::NewClient;
-    use crate::shard::tests::shard;
+    use crate::shard::tests::{receive, shard, tick};
     use alloc::vec::Vec;
     use corral_types::Micros;
     use corral_wire::OpCode;
@@ -126,39 +126,39 @@ mod tests {
     fn an_address_has_its_rate_on_all_its_connections_together() {
         assert_eq!(i32::from_be_bytes([PING[8], PING[9], PING[10], PING[11]]), OpCode::Ping as i32);
         let mut shard = shard();
-        shard.config.limits.request_rate = Rate::per_second(10, 1000);
+        shard.state.config.limits.request_rate = Rate::per_second(10, 1000);
         let address = Arc::new(AddressMeter::default());
         let mut accepted = |meter: Option<&Arc<AddressMeter>>| {
             let peer = "10.0.0.1:1".parse().expect("an address");
             let client = NewClient { meter: meter.cloned(), ..NewClient::new(peer, [0; 16]) };
             let id = shard.accept(Micros(0), client).expect("it does not drain");
-            let mut conn = shard.conns.take(id).expect("it is there");
+            let mut conn = shard.state.conns.take(id).expect("it is there");
             conn.phase = crate::shard::conn::Phase::Live;
             conn.session.attach(crate::ids::SessionId(1), 1000);
-            shard.conns.put_back(conn);
+            shard.state.conns.put_back(conn);
             id
         };
         let (first, second, free) = (accepted(Some(&address)), accepted(Some(&address)), accepted(None));
         for id in [first, second, free] {
-            shard.received(Millis(0), id, &PING.repeat(50));
+            receive(&mut shard, Millis(0), id, &PING.repeat(50));
         }
         let answered = [first, second, free].map(|id| shard.unsent_bytes(id) / 20);
         assert_eq!(answered, [11, 0, 50], "the request that goes beyond is answered, too");
         assert_eq!((shard.is_stalled(first), shard.is_stalled(free)), (true, false));
         for now in (200..=5000).step_by(200) {
-            shard.tick(Millis(now));
+            tick(&mut shard, Millis(now));
         }
-        assert_eq!(shard.statistics.sent, 50 + 61, "ten in each of five seconds, and a burst");
+        assert_eq!(shard.state.statistics.sent, 50 + 61, "ten in each of five seconds, and a burst");
         let shares = [first, second].map(|id| shard.unsent_bytes(id) / 20);
         assert!(shares.iter().all(|share| *share > 20), "each has its turn: {shares:?}");
         // Bytes that were on their way when the reading was stopped: the rate allows them by now.
-        shard.received(Millis(5190), second, &PING);
+        receive(&mut shard, Millis(5190), second, &PING);
         assert!(shard.is_stalled(second), "only a tick resumes reading");
-        let closed: Vec<ConnId> = shard.effects.closed.iter().map(|(id, _)| *id).collect();
+        let closed: Vec<ConnId> = shard.state.effects.closed.iter().map(|(id, _)| *id).collect();
         assert_eq!(closed, [free], "it is silent, and the others are not read");
-        let resumed_at = (27..100).find(|tick| {
-            shard.tick(Millis(200 * tick));
-            shard.effects.resumed.contains(&second)
+        let resumed_at = (27..100).find(|ticks| {
+            tick(&mut shard, Millis(200 * ticks));
+            shard.state.effects.resumed.contains(&second)
         });
         assert!(resumed_at.is_some());
     }

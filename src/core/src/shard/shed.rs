@@ -61,7 +61,7 @@ mod tests {
     use crate::ids::{Millis, SessionId};
     use crate::shard::ShardMessage;
     use crate::shard::conn::{Close, Pending, Phase};
-    use crate::shard::tests::{client_at, message, shard};
+    use crate::shard::tests::{client_at, message, shard, tick};
     use corral_types::Micros;
 
     #[test]
@@ -69,13 +69,13 @@ mod tests {
         let mut shard = shard();
         let connect = |shard: &mut crate::shard::Shard, now, is_busy| {
             let id = client_at(shard, Millis(now));
-            let mut conn = shard.conns.take(id).expect("it is there");
+            let mut conn = shard.state.conns.take(id).expect("it is there");
             conn.phase = Phase::Live;
             conn.session.attach(SessionId(1), i32::MAX);
             if is_busy {
                 conn.pending.push(Pending::Connect { at: Micros(0) });
             }
-            shard.conns.put_back(conn);
+            shard.state.conns.put_back(conn);
             id
         };
         let busy: alloc::vec::Vec<_> = (0..50).map(|_| connect(&mut shard, 0, true)).collect();
@@ -83,13 +83,13 @@ mod tests {
             connect(&mut shard, 0, false);
         }
         message(&mut shard, Millis(10), ShardMessage::Shed(60));
-        shard.tick(Millis(200));
-        assert_eq!(shard.effects.closed.len(), 2);
+        tick(&mut shard, Millis(200));
+        assert_eq!(shard.state.effects.closed.len(), 2);
         let newer = connect(&mut shard, 201, false);
-        (2..60).for_each(|tick| shard.tick(Millis(200 * tick)));
-        assert_eq!(shard.effects.closed.len(), 60);
-        assert!(shard.effects.closed.iter().all(|(id, why)| *id != newer && *why == Close::Shed));
-        let first_busy = shard.effects.closed.iter().position(|(id, _)| busy.contains(id));
+        (2..60).for_each(|ticks| tick(&mut shard, Millis(200 * ticks)));
+        assert_eq!(shard.state.effects.closed.len(), 60);
+        assert!(shard.state.effects.closed.iter().all(|(id, why)| *id != newer && *why == Close::Shed));
+        let first_busy = shard.state.effects.closed.iter().position(|(id, _)| busy.contains(id));
         assert_eq!(first_busy, Some(50), "all others went before");
     }
 }

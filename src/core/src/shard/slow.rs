@@ -83,17 +83,17 @@ mod tests {
     #[test]
     fn slow_requests_are_kept_to_a_limit() {
         let mut shard = shard();
-        shard.config.slow_request_ms = 5;
+        shard.state.config.slow_request_ms = 5;
         let id = client(&mut shard);
-        let mut conn = shard.conns.take(id).expect("it is there");
+        let mut conn = shard.state.conns.take(id).expect("it is there");
         conn.session.attach(SessionId(9), 1000);
         let mut answer = |xid, at| {
             let what = Answered { op: Some(OpCode::SetData), xid, at: Millis(at).micros(), update: true };
-            shard.count_reply(&mut conn, Millis(10), what, 20);
+            shard.state.count_reply(&mut conn, Millis(10), what, 20);
         };
         (0..20).for_each(|xid| answer(xid, 5));
         answer(99, 6);
-        let SlowRequests { kept, left_out } = shard.effects.slow;
+        let SlowRequests { kept, left_out } = shard.state.effects.slow;
         assert_eq!((kept.len(), left_out), (16, 4));
         let first = &kept[0];
         assert_eq!((first.ms, first.operation, first.session, first.xid), (5, "SETD", SessionId(9), 0));

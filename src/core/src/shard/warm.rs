@@ -5,9 +5,8 @@
 //! other waits for each link. Touched side by side, the misses of many chains overlap. Serves nothing and decides
 //! nothing: every touched znode is looked up again.
 
-use super::Shard;
-use super::read::Outline;
-use crate::tree::view::Warming;
+use crate::shard::read::Outline;
+use crate::tree::view::{View, Warming};
 use corral_wire::frame::next_frame;
 use corral_wire::records::RequestHeader;
 use corral_wire::{OpCode, Reader};
@@ -19,28 +18,26 @@ const REQUEST_BYTES_MIN: usize = 4 + 8 + 4 + 1;
 /// and is served for a turn at a time.
 const LOOK_BYTES_MAX: usize = 64 << 10;
 
-impl Shard {
-    /// Touches the znodes that the next requests in `bytes` will read. Gives the bytes it has looked at, at least one,
-    /// after which it is to be called again.
-    pub(super) fn look_ahead(&self, bytes: &[u8]) -> usize {
-        if bytes.len() < 2 * REQUEST_BYTES_MIN || !self.view.is_large() {
-            return bytes.len().max(1);
-        }
-        let hasher = self.view.hasher();
-        let mut warming = Warming::new(self.view.layers());
-        let mut seen = 0;
-        while !warming.is_full()
-            && seen < LOOK_BYTES_MAX
-            && let Ok(Some((frame, length))) = next_frame(&bytes[seen..], self.config.limits.frame_bytes_max)
-        {
-            seen += length;
-            if let Some(path) = read_path(frame) {
-                warming.add(hasher.hash(path));
-            }
-        }
-        warming.prefetch();
-        if warming.is_full() || seen >= LOOK_BYTES_MAX { seen } else { bytes.len() }
+/// Touches the znodes that the next requests in `bytes` will read. Gives the bytes it has looked at, at least one,
+/// after which it is to be called again.
+pub(super) fn look_ahead(view: &View, frame_bytes_max: usize, bytes: &[u8]) -> usize {
+    if bytes.len() < 2 * REQUEST_BYTES_MIN || !view.is_large() {
+        return bytes.len().max(1);
     }
+    let hasher = view.hasher();
+    let mut warming = Warming::new(view.layers());
+    let mut seen = 0;
+    while !warming.is_full()
+        && seen < LOOK_BYTES_MAX
+        && let Ok(Some((frame, length))) = next_frame(&bytes[seen..], frame_bytes_max)
+    {
+        seen += length;
+        if let Some(path) = read_path(frame) {
+            warming.add(hasher.hash(path));
+        }
+    }
+    warming.prefetch();
+    if warming.is_full() || seen >= LOOK_BYTES_MAX { seen } else { bytes.len() }
 }
 
 /// The path of a request that reads one znode.

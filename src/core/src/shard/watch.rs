@@ -4,7 +4,7 @@
 //! (getChildren). Persistent watches stand in both, recursive ones in the data table only. Both tables are kept as one
 //! list of paths. So a watch costs about 60 bytes with a path of up to 22. A watch among many of a path costs about 40.
 
-mod fire;
+pub mod fire;
 mod paths;
 mod sets;
 mod tidying;
@@ -15,7 +15,6 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::mem;
-pub(crate) use fire::Watchers;
 use paths::{PathId, Paths, Who};
 use sets::{Sets, WatcherSet};
 use smallvec::SmallVec;

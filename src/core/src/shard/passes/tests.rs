@@ -54,13 +54,13 @@ fn every_watch_is_told_of_once() {
     let conns = accept(&mut shard, 3);
     let count = 2 * PIECE_ENTRIES;
     for (number, conn) in conns.iter().enumerate() {
-        shard.conns.get_mut(*conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
+        shard.state.conns.get_mut(*conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
         for at in 0..count {
             let path = format!("/{at}");
-            let hash = shard.view.hasher().hash(&path);
+            let hash = shard.state.view.hasher().hash(&path);
             let mode = [Mode::Standard, Mode::Persistent, Mode::PersistentRecursive][at % 3];
-            assert!(shard.watches.add(Kind::Data, *conn, &path, hash, mode).is_ok());
-            assert!(shard.watches.add(Kind::Child, *conn, "/kids", 1, Mode::Standard).is_ok());
+            assert!(shard.state.watches.add(Kind::Data, *conn, &path, hash, mode).is_ok());
+            assert!(shard.state.watches.add(Kind::Child, *conn, "/kids", 1, Mode::Standard).is_ok());
         }
     }
     let (paths, watches, passes) = counted(&mut shard);
@@ -81,11 +81,11 @@ fn every_watch_is_told_of_once() {
 fn long_paths_are_told_of_in_many_pieces() {
     let mut shard = shard();
     let conn = accept(&mut shard, 1)[0];
-    shard.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1), 1000);
+    shard.state.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1), 1000);
     for at in 0..20 {
         let path = format!("/{at}{}", "n".repeat(PIECE_PATH_BYTES));
-        let hash = shard.view.hasher().hash(&path);
-        assert!(shard.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
+        let hash = shard.state.view.hasher().hash(&path);
+        assert!(shard.state.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
     }
     for command in [FourLetter::Wchs, FourLetter::Wchp] {
         let pieces = pieces(&mut shard, command);
@@ -98,10 +98,10 @@ fn long_paths_are_told_of_in_many_pieces() {
 fn a_path_that_many_watch_is_told_of_in_many_pieces() {
     const WATCHERS: usize = 3 * PIECE_ENTRIES;
     let mut shard = shard();
-    let hash = shard.view.hasher().hash("/a");
+    let hash = shard.state.view.hasher().hash("/a");
     for (number, conn) in accept(&mut shard, WATCHERS).into_iter().enumerate() {
-        shard.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
-        assert!(shard.watches.add(Kind::Data, conn, "/a", hash, Mode::Standard).is_ok());
+        shard.state.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
+        assert!(shard.state.watches.add(Kind::Data, conn, "/a", hash, Mode::Standard).is_ok());
     }
     assert_eq!(counted(&mut shard), (1, WATCHERS, 3));
 }
@@ -111,14 +111,14 @@ fn sets_that_watch_children_alone_are_passed_over() {
     const PATHS: usize = 300;
     let mut shard = shard();
     for (number, conn) in accept(&mut shard, 3 * PIECE_ENTRIES).into_iter().enumerate() {
-        shard.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
+        shard.state.conns.get_mut(conn).expect("it is there").session.attach(SessionId(1 + number as i64), 1000);
         for at in 0..PATHS {
             let path = format!("/{at}");
-            let hash = shard.view.hasher().hash(&path);
-            assert!(shard.watches.add(Kind::Child, conn, &path, hash, Mode::Standard).is_ok());
+            let hash = shard.state.view.hasher().hash(&path);
+            assert!(shard.state.watches.add(Kind::Child, conn, &path, hash, Mode::Standard).is_ok());
             // The last one's data is watched by the last connection, too.
             if at == PATHS - 1 && number == 3 * PIECE_ENTRIES - 1 {
-                assert!(shard.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
+                assert!(shard.state.watches.add(Kind::Data, conn, &path, hash, Mode::Standard).is_ok());
             }
         }
     }
@@ -130,11 +130,11 @@ fn a_table_that_shrank_is_passed_over_quickly() {
     let mut shard = shard();
     let conn = accept(&mut shard, 1)[0];
     for at in 0..100_000_u64 {
-        assert!(shard.watches.add(Kind::Data, conn, &format!("/{at}"), at << 40 | at, Mode::Standard).is_ok());
+        assert!(shard.state.watches.add(Kind::Data, conn, &format!("/{at}"), at << 40 | at, Mode::Standard).is_ok());
     }
     for at in 0..100_000_u64 {
         let hash = at << 40 | at;
-        assert!(shard.watches.remove(Kind::Data, conn, &format!("/{at}"), hash, Mode::Standard));
+        assert!(shard.state.watches.remove(Kind::Data, conn, &format!("/{at}"), hash, Mode::Standard));
     }
     let (paths, watches, passes) = counted(&mut shard);
     assert_eq!((paths, watches), (0, 0));
@@ -146,12 +146,12 @@ fn counters_begin_anew() {
     let mut shard = shard();
     let conns = accept(&mut shard, PIECE_ENTRIES + 5);
     for conn in &conns {
-        shard.conns.get_mut(*conn).expect("it is there").counters.received = 7;
+        shard.state.conns.get_mut(*conn).expect("it is there").counters.received = 7;
     }
-    shard.statistics.received = 9;
+    shard.state.statistics.received = 9;
     pieces(&mut shard, FourLetter::Crst);
-    assert!(shard.conns.iter().all(|conn| conn.counters.received == 0 && conn.counters.last_xid == -1));
-    assert_eq!(shard.statistics.received, 9);
+    assert!(shard.state.conns.iter().all(|conn| conn.counters.received == 0 && conn.counters.last_xid == -1));
+    assert_eq!(shard.state.statistics.received, 9);
     pieces(&mut shard, FourLetter::Srst);
-    assert_eq!(shard.statistics.received, 0);
+    assert_eq!(shard.state.statistics.received, 0);
 }

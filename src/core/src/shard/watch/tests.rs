@@ -1,5 +1,6 @@
 //! The watch table against a plain map, and its limits.
 
+use super::fire::{Watchers, fire, fire_some};
 use super::*;
 use crate::tree::path_hash::PathHasher;
 use alloc::format;
@@ -21,7 +22,7 @@ fn hash(path: &str) -> u64 {
 
 fn fired(table: &mut WatchTable, kind: Kind, path: &str) -> Vec<u32> {
     let mut into = Vec::new();
-    table.fire(kind, path, hash(path), PathHasher::new(0), &mut into);
+    fire(table, kind, path, hash(path), PathHasher::new(0), &mut into);
     let mut slots: Vec<u32> = into.iter().map(|conn| conn.slot).collect();
     slots.sort_unstable();
     slots
@@ -168,11 +169,11 @@ fn plain_watchers_of_an_ancestor_are_looked_at_for_a_recursive_one_among_them_al
     let add = |table: &mut WatchTable, slot: u32, path: &str| {
         table.add(Kind::Data, conn(slot), path, hash(path), Mode::PersistentRecursive).expect("fits");
     };
-    let fire = |table: &mut WatchTable| {
+    let fire_all = |table: &mut WatchTable| {
         let (mut range, mut looked, mut into, mut most) = (Some(Watchers { from: 0, max: 64 }), 0, Vec::new(), 0);
         while let Some(some) = range {
             let fired =
-                table.fire_some(Kind::Data, "/services/a", hash("/services/a"), PathHasher::new(0), some, &mut into);
+                fire_some(table, Kind::Data, "/services/a", hash("/services/a"), PathHasher::new(0), some, &mut into);
             (looked, most) = (looked + fired.looked, most.max(fired.looked));
             range = fired.next.map(|from| Watchers { from, ..some });
         }
@@ -181,9 +182,9 @@ fn plain_watchers_of_an_ancestor_are_looked_at_for_a_recursive_one_among_them_al
     };
     // Of the same length.
     add(&mut table, 1, "/whatever");
-    assert_eq!(fire(&mut table), (0, 0));
+    assert_eq!(fire_all(&mut table), (0, 0));
     add(&mut table, PLAIN, "/services");
-    assert_eq!(fire(&mut table), (PLAIN as usize + 1, 1));
+    assert_eq!(fire_all(&mut table), (PLAIN as usize + 1, 1));
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn watchers_of_many_ancestors_are_told_a_few_at_a_time() {
     let (mut range, mut all) = (Some(Watchers { from: 0, max: MAX }), Vec::new());
     while let Some(some) = range {
         let mut into = Vec::new();
-        let fired = table.fire_some(Kind::Data, &target, hash(&target), PathHasher::new(0), some, &mut into);
+        let fired = fire_some(&mut table, Kind::Data, &target, hash(&target), PathHasher::new(0), some, &mut into);
         assert!(into.len() <= MAX, "{} at a time", into.len());
         all.extend(into.iter().map(|conn| conn.slot));
         range = fired.next.map(|from| Watchers { from, ..some });
