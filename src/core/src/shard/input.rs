@@ -34,7 +34,7 @@ pub(super) fn received(shard: &mut ShardState, now: Millis, id: ConnId, bytes: &
     ending::settle(shard, now, conn, verdict);
 }
 
-/// The socket took `count` bytes of [`Shard::unsent`].
+/// The socket took `count` bytes of [`Shard::unsent`](super::Shard::unsent).
 pub(super) fn sent(shard: &mut ShardState, now: Millis, id: ConnId, count: usize) {
     let Some(mut conn) = shard.conns.take(id) else { return };
     shard.turn.begin();
@@ -113,7 +113,7 @@ fn consume(shard: &mut ShardState, now: Millis, conn: &mut Conn, bytes: &[u8]) -
     }
 }
 
-/// Counts a request for [`Shard::loads`], with the work and the unsent bytes before it.
+/// Counts a request for the loads, with the work and the unsent bytes before it.
 fn count_load(shard: &mut ShardState, conn: &Conn, frame: &[u8], (spent, unsent): (usize, usize)) {
     let bytes = frame.len() + conn.unsent().saturating_sub(unsent);
     let cost = shard.turn.spent().saturating_sub(spent);

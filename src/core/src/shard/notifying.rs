@@ -1,4 +1,4 @@
-//! Queues the watch events of a transaction, in pieces: see [`WatchEvents`].
+//! Queues the watch events of a transaction, in pieces. Their order and their limits: `watch_events`.
 
 use crate::apply::outcome::AppliedTxn;
 use crate::ids::{ConnId, Millis, Zxid};

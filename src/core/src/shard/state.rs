@@ -59,7 +59,7 @@ pub(super) struct ShardState {
     pub(super) freshness: Freshness,
     /// Connections with a long read or next requests that go on, in turn.
     pub(super) walking: VecDeque<ConnId>,
-    /// The step with which the next [`Shard::walk_on`] begins.
+    /// The step with which the next `several_turns::walk_on` begins.
     pub(super) walk_first: u8,
     pub(super) delay: Delay,
     pub(super) mailbox: Mailbox,
