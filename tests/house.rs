@@ -181,11 +181,12 @@ fn pure_crates_cannot_name_a_clock_a_file_or_a_socket() {
 /// The server and the simulator drive the same engine: neither decides anything about elections, terms, snapshots or the membership.
 #[test]
 fn drivers_decide_nothing() {
-    const DRIVERS: [&str; 7] = [
+    const DRIVERS: [&str; 8] = [
         "src/actor/consensus.rs",
         "src/actor/log_thread.rs",
         "src/actor/snapshot_receiver.rs",
         "src/sim/src/server/consensus.rs",
+        "src/sim/src/server/dialing.rs",
         "src/sim/src/server/disk_threads.rs",
         "src/sim/src/server/peers.rs",
         "src/sim/src/server/shard_side.rs",

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use crate::play::{Kind, Outcome, WorldId};
 use crate::trace::Tracing;
 use crate::violation::Violation;
-use crate::world::Counts;
+use crate::world::counts::Counts;
 
 /// Longest time between two reports on progress.
 pub const PROGRESS: Duration = Duration::from_secs(10);

@@ -5,160 +5,162 @@ use std::collections::VecDeque;
 use corral_engine as engine;
 
 use crate::options::Fault;
-use crate::server::{ELECTION, Inner};
+use crate::server::recovery::ELECTION;
+use crate::server::{emptying, ending, lost_page, peers, shard_side, spoiled};
 use crate::violation::Checked;
-use crate::world::{Event, Stage, World};
+use crate::world::event::{Event, Inner};
+use crate::world::{Stage, World};
 
-impl World {
-    pub(crate) fn plan_fault(&mut self) {
-        let wait = self.faults.below(self.options.fault_every_ms * 2_000) + 1;
-        self.after(wait, Event::Fault);
+/// Plans the next fault.
+pub(crate) fn plan(world: &mut World) {
+    let wait = world.faults.below(world.options.fault_every_ms * 2_000) + 1;
+    world.after(wait, Event::Fault);
+}
+
+/// A fault of a server that runs, while faults happen.
+pub(crate) fn next(world: &mut World) -> Checked {
+    if world.stage != Stage::Busy {
+        return Ok(());
     }
-
-    pub(crate) fn fault(&mut self) -> Checked {
-        if self.stage != Stage::Busy {
-            return Ok(());
-        }
-        self.plan_fault();
-        if self.nodes.len() > 1 {
-            self.at = self.faults.index(self.nodes.len());
-        }
-        let total: u64 = self.options.weights.iter().map(|(_, weight)| weight).sum();
-        if total == 0 || self.nodes[self.at].server.is_none() {
-            return Ok(());
-        }
-        let mut drawn = self.faults.below(total);
-        let struck = self.options.weights.iter().find(|(_, weight)| {
-            let hit = drawn < *weight;
-            drawn = drawn.saturating_sub(*weight);
-            hit
-        });
-        struck.copied().map_or(Ok(()), |(kind, _)| self.strike(kind))
+    plan(world);
+    if world.nodes.len() > 1 {
+        world.at = world.faults.index(world.nodes.len());
     }
-
-    fn strike(&mut self, kind: Fault) -> Checked {
-        self.note(format_args!("fault: {kind:?}"));
-        let at = self.at;
-        let (node, faults) = (&mut self.nodes[at], &mut self.faults);
-        match kind {
-            Fault::PowerCut => return self.crash(true),
-            Fault::Kill => {
-                let may_empty = self.may_empty();
-                self.crash(false)?;
-                return self.lose_a_page(may_empty);
-            }
-            Fault::StopAtStep => {
-                node.disk.stop_at_step(faults.below(30));
-                node.disk_stops = true;
-            }
-            Fault::FailSync => node.disk.fail_sync(faults.below(6)),
-            Fault::DiskFull => {
-                self.counts.full_disks += 1;
-                node.disk.limit_space(Some(0));
-                let wait = faults.within(50_000, 3_000_000);
-                self.after(wait, Event::Space(at));
-            }
-            Fault::SlowDisk => {
-                node.disk_slow = true;
-                let wait = faults.within(100_000, 2_000_000);
-                self.after(wait, Event::FastDisk(at));
-            }
-            Fault::ShardPause => {
-                let shard = faults.index(usize::from(self.options.shards));
-                let time = faults.within(1_000, 3_000_000);
-                self.pause_shard(shard, time);
-            }
-            Fault::WallJump => {
-                let ms = i64::try_from(faults.below(1_200_000)).expect("a small number");
-                self.wall_offset_ms += ms - 600_000;
-            }
-            Fault::Stop => self.inside_after(0, Inner::ToConsensus(engine::Event::Stop)),
-            Fault::AllOut => {
-                for node in 0..self.nodes.len() {
-                    self.at = node;
-                    self.crash(true)?;
-                }
-            }
-            Fault::Empty if !self.may_empty() => {}
-            Fault::Empty => {
-                self.crash(true)?;
-                self.set_empty(false);
-            }
-            Fault::SpoilSnapshot => self.spoil_snapshot(),
-            Fault::Damage => {
-                self.damage("a fault");
-                self.silence_leader();
-            }
-            Fault::Scarcity => self.make_scarce(),
-            Fault::AskForSnapshot => self.inside_after(0, Inner::ToConsensus(engine::Event::SnapshotRequested)),
-            _ => self.strike_network(kind),
-        }
-        Ok(())
+    let total: u64 = world.options.weights.iter().map(|(_, weight)| weight).sum();
+    if total == 0 || world.nodes[world.at].server.is_none() {
+        return Ok(());
     }
+    let mut drawn = world.faults.below(total);
+    let struck = world.options.weights.iter().find(|(_, weight)| {
+        let hit = drawn < *weight;
+        drawn = drawn.saturating_sub(*weight);
+        hit
+    });
+    struck.copied().map_or(Ok(()), |(kind, _)| strike(world, kind))
+}
 
-    /// Disk space or memory becomes scarce: of this server, or half of the time of all, so that the leader refuses writes.
-    fn make_scarce(&mut self) {
-        let servers = if self.faults.per_mille(500) { 0..self.nodes.len() } else { self.at..self.at + 1 };
-        for at in servers {
-            let wait = self.faults.within(100_000, 5_000_000);
-            self.set_scarce(at, true);
-            self.after(wait, Event::EndScarcity(at));
+fn strike(world: &mut World, kind: Fault) -> Checked {
+    world.note(format_args!("fault: {kind:?}"));
+    let at = world.at;
+    let (node, faults) = (&mut world.nodes[at], &mut world.faults);
+    match kind {
+        Fault::PowerCut => ending::crash(world, true),
+        Fault::Kill => {
+            let may_empty = emptying::may_empty(world);
+            ending::crash(world, false);
+            return lost_page::lose_a_page(world, may_empty);
         }
+        Fault::StopAtStep => {
+            node.disk.stop_at_step(faults.below(30));
+            node.disk_stops = true;
+        }
+        Fault::FailSync => node.disk.fail_sync(faults.below(6)),
+        Fault::DiskFull => {
+            world.counts.full_disks += 1;
+            node.disk.limit_space(Some(0));
+            let wait = faults.within(50_000, 3_000_000);
+            world.after(wait, Event::Space(at));
+        }
+        Fault::SlowDisk => {
+            node.disk_slow = true;
+            let wait = faults.within(100_000, 2_000_000);
+            world.after(wait, Event::FastDisk(at));
+        }
+        Fault::ShardPause => {
+            let shard = faults.index(usize::from(world.options.shards));
+            let time = faults.within(1_000, 3_000_000);
+            shard_side::pause(world, shard, time);
+        }
+        Fault::WallJump => {
+            let ms = i64::try_from(faults.below(1_200_000)).expect("a small number");
+            world.wall_offset_ms += ms - 600_000;
+        }
+        Fault::Stop => world.inside_after(0, Inner::ToConsensus(engine::Event::Stop)),
+        Fault::AllOut => {
+            for node in 0..world.nodes.len() {
+                world.at = node;
+                ending::crash(world, true);
+            }
+        }
+        Fault::Empty if !emptying::may_empty(world) => {}
+        Fault::Empty => {
+            ending::crash(world, true);
+            emptying::set_empty(world, false);
+        }
+        Fault::SpoilSnapshot => spoiled::spoil_snapshot(world),
+        Fault::Damage => {
+            spoiled::damage(world, "a fault");
+            silence_leader(world);
+        }
+        Fault::Scarcity => make_scarce(world),
+        Fault::AskForSnapshot => world.inside_after(0, Inner::ToConsensus(engine::Event::SnapshotRequested)),
+        _ => strike_network(world, kind),
     }
+    Ok(())
+}
 
-    /// A server measures its disk space and memory.
-    pub(crate) fn set_scarce(&mut self, at: usize, scarce: bool) {
-        if std::mem::replace(&mut self.nodes[at].is_scarce, scarce) != scarce {
-            let life = self.nodes[at].life;
-            let event = Inner::ToConsensus(engine::Event::Scarce(scarce));
-            self.after(0, Event::Inside(at, life, event));
-        }
+/// Disk space or memory becomes scarce: of this server, or half of the time of all, so that the leader refuses writes.
+fn make_scarce(world: &mut World) {
+    let servers = if world.faults.per_mille(500) { 0..world.nodes.len() } else { world.at..world.at + 1 };
+    for at in servers {
+        let wait = world.faults.within(100_000, 5_000_000);
+        set_scarce(world, at, true);
+        world.after(wait, Event::EndScarcity(at));
     }
+}
 
-    /// Half of the time the leader is silent to this server for an election timeout or more, during the repair of its state.
-    fn silence_leader(&mut self) {
-        let leads =
-            |at: &usize| self.nodes[*at].server.as_ref().is_some_and(|server| server.engine.replica().is_leading());
-        let Some(leader) = (0..self.nodes.len()).find(leads).filter(|leader| *leader != self.at) else { return };
-        if self.pages.per_mille(500) {
-            self.counts.silenced += 1;
-            let time = self.pages.within(ELECTION, 3 * ELECTION);
-            self.cut_wire(leader, self.at, time);
-        }
+/// A server measures its disk space and memory.
+pub(crate) fn set_scarce(world: &mut World, at: usize, scarce: bool) {
+    if std::mem::replace(&mut world.nodes[at].is_scarce, scarce) != scarce {
+        let life = world.nodes[at].life;
+        let event = Inner::ToConsensus(engine::Event::Scarce(scarce));
+        world.after(0, Event::Inside(at, life, event));
     }
+}
 
-    /// Between this server and another, or all others.
-    fn strike_network(&mut self, kind: Fault) {
-        let at = self.at;
-        let other = (at + 1 + self.faults.index(self.nodes.len() - 1)) % self.nodes.len();
-        match kind {
-            Fault::BreakWire => {
-                let told = self.faults.per_mille(500);
-                self.break_wire(at, other, told);
-            }
-            Fault::CutWire => {
-                let time = self.faults.within(10_000, 4_000_000);
-                self.cut_wire(at, other, time);
-            }
-            Fault::Isolate => {
-                let time = self.faults.within(50_000, 5_000_000);
-                for other in (0..self.nodes.len()).filter(|other| *other != at) {
-                    self.cut_wire(at, other, time);
-                    self.cut_wire(other, at, time);
-                }
-            }
-            Fault::Clog => {
-                let time = self.faults.within(10_000, 1_000_000);
-                self.clog_wire(at, other, time);
-            }
-            // The whole process is stopped.
-            _ if self.nodes[at].frozen.is_none() => {
-                self.nodes[at].frozen = Some(VecDeque::new());
-                self.review_sureness(at);
-                let time = self.faults.within(10_000, 3_000_000);
-                self.after(time, Event::Thaw(at));
-            }
-            _ => {}
+/// Half of the time the leader is silent to this server for an election timeout or more, during the repair of its state.
+fn silence_leader(world: &mut World) {
+    let leads =
+        |at: &usize| world.nodes[*at].server.as_ref().is_some_and(|server| server.engine.replica().is_leading());
+    let Some(leader) = (0..world.nodes.len()).find(leads).filter(|leader| *leader != world.at) else { return };
+    if world.pages.per_mille(500) {
+        world.counts.silenced += 1;
+        let time = world.pages.within(ELECTION, 3 * ELECTION);
+        peers::cut_wire(world, leader, world.at, time);
+    }
+}
+
+/// Between this server and another, or all others.
+fn strike_network(world: &mut World, kind: Fault) {
+    let at = world.at;
+    let other = (at + 1 + world.faults.index(world.nodes.len() - 1)) % world.nodes.len();
+    match kind {
+        Fault::BreakWire => {
+            let told = world.faults.per_mille(500);
+            peers::break_wire(world, at, other, told);
         }
+        Fault::CutWire => {
+            let time = world.faults.within(10_000, 4_000_000);
+            peers::cut_wire(world, at, other, time);
+        }
+        Fault::Isolate => {
+            let time = world.faults.within(50_000, 5_000_000);
+            for other in (0..world.nodes.len()).filter(|other| *other != at) {
+                peers::cut_wire(world, at, other, time);
+                peers::cut_wire(world, other, at, time);
+            }
+        }
+        Fault::Clog => {
+            let time = world.faults.within(10_000, 1_000_000);
+            peers::clog_wire(world, at, other, time);
+        }
+        // The whole process is stopped.
+        _ if world.nodes[at].frozen.is_none() => {
+            world.nodes[at].frozen = Some(VecDeque::new());
+            peers::review_sureness(world, at);
+            let time = world.faults.within(10_000, 3_000_000);
+            world.after(time, Event::Thaw(at));
+        }
+        _ => {}
     }
 }

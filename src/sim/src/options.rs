@@ -219,6 +219,11 @@ impl Options {
         Options { has_scarcity: true, ..self }
     }
 
+    /// Whether clients change the membership.
+    pub(crate) fn has_list(&self) -> bool {
+        self.ensemble.is_some_and(|ensemble| ensemble.list.is_some())
+    }
+
     pub(crate) fn servers(&self) -> usize {
         self.ensemble.map_or(1, |ensemble| ensemble.servers + ensemble.list.map_or(0, |list| list.spares))
     }

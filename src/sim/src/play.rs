@@ -7,11 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clap::ValueEnum;
 
-use crate::log_lines;
 use crate::options::{Bug, Options};
 use crate::trace::Tracing;
 use crate::violation::{Checked, Violation};
-use crate::world::{Counts, World};
+use crate::world::World;
+use crate::world::counts::Counts;
+use crate::{log_lines, run};
 
 /// The kind of world that is drawn from a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -78,7 +79,7 @@ impl WorldId {
         PLAYED.set(Some(self));
         let mut world = World::new(self.options(bug), tracing);
         let violation =
-            log_lines::kept(|| catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(panicked).err());
+            log_lines::kept(|| catch_unwind(AssertUnwindSafe(|| run::run(&mut world))).unwrap_or_else(panicked).err());
         PLAYED.set(None);
         let World { counts, check, trace, .. } = world;
         let counts = Counts { too_costly: check.too_costly, growth_refused: check.growth_refused, ..counts };

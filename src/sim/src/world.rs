@@ -1,176 +1,35 @@
-//! The simulated world: one queue of events in time, and everything that handles them. One thread, one seed.
+//! The state of a simulated world: one queue of events in time, and the parts that the events concern.
 //!
 //! One server or an ensemble of them. The servers' actors are the real ones; their mailboxes, the networks, the disks
-//! and the clocks are made here. Actors hear of each other late but in order. Checkers look on from outside: at bytes
-//! that reach clients, and at log entries that some server found committed.
+//! and the clocks are made here. The drivers in `server`, `client` and `faults` are functions of [`World`].
+//! Above them `dispatch` hands each event to its driver, and `run` goes through the events from beginning to end.
 
-use std::collections::{BTreeMap, VecDeque};
+pub(crate) mod client;
+pub(crate) mod counts;
+pub(crate) mod event;
+pub(crate) mod node;
+pub(crate) mod observed_machine;
+pub(crate) mod server;
+pub(crate) mod wire;
 
+use std::collections::BTreeMap;
+
+use corral_consensus::Micros;
 use corral_core::ids::{Millis, WallMillis};
-use corral_engine::StoredServers;
-use corral_peer::Frame;
-use corral_storage::SimDisk;
+use corral_engine::{self as engine, Now};
 
-use crate::check::Checkers;
-use crate::client::Client;
-use crate::limits::{EVENTS_MAX, HEAL_MS_MAX};
+use crate::check::checkers::Checkers;
 use crate::link::Link;
-use crate::log_lines;
-use crate::model::LinkId;
-use crate::options::Options;
+use crate::options::{Bug, Options};
 use crate::rng::Stream;
-use crate::server::{Inner, Server, Wire};
-use crate::servers::is_member;
 use crate::trace::{Trace, Tracing};
-use crate::violation::{Checked, Violation};
-
-/// Longer than any pause or delay: after it nothing is under way.
-const REST: u64 = 6_000_000;
+use crate::world::client::Client;
+use crate::world::counts::Counts;
+use crate::world::event::{Channel, Event, Inner};
+use crate::world::node::Node;
+use crate::world::wire::Wire;
 
 const OPERATORS: usize = 2;
-
-pub(crate) enum Event {
-    Act(usize),
-    ReadAgain(usize),
-    /// A connection reaches the server.
-    Arrive(LinkId),
-    /// Bytes, or the end, reach the server's socket.
-    ToServer(LinkId, Vec<u8>),
-    EndToServer(LinkId),
-    /// Bytes, or the end, reach the client's socket.
-    ToClient(LinkId, Vec<u8>),
-    EndToClient(LinkId),
-    Writable(LinkId),
-    /// Of a server, in this life of its.
-    Inside(usize, u32, Inner),
-    Fault,
-    Start(usize),
-    Space(usize),
-    FastDisk(usize),
-    EndScarcity(usize),
-    /// Between servers: the sender dials in this life of its, a frame arrives, a cut since then ends.
-    Dial {
-        from: usize,
-        to: usize,
-        life: u32,
-    },
-    Frame {
-        from: usize,
-        to: usize,
-        number: u64,
-        frame: Frame,
-    },
-    EndCut {
-        from: usize,
-        to: usize,
-        since: u64,
-    },
-    /// A server that was stopped goes on.
-    Thaw(usize),
-}
-
-/// Pairs between which order is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Channel {
-    ToServer(LinkId),
-    ToClient(LinkId),
-    ConsensusToShard(usize),
-    ShardToConsensus(usize),
-    ConsensusToLog,
-    LogToConsensus,
-    ConsensusToWriter,
-    WriterToConsensus,
-    ConsensusToReceiver,
-    ReceiverToConsensus,
-    Wire(usize, usize),
-    /// Reports of a link's threads to the consensus actor, by the other server.
-    LinksToConsensus(usize),
-}
-
-/// One server: its process, if it runs, and the parts that outlive it.
-#[derive(Default)]
-pub(crate) struct Node {
-    pub(crate) disk: SimDisk,
-    pub(crate) disk_stops: bool,
-    pub(crate) disk_slow: bool,
-    pub(crate) server: Option<Box<Server>>,
-    pub(crate) life: u32,
-    pub(crate) starting: bool,
-    /// Its own clock is ahead of the world's by so many milliseconds.
-    pub(crate) clock_ahead_ms: u64,
-    /// The events that wait until the process continues; `None` while it runs.
-    pub(crate) frozen: Option<VecDeque<Event>>,
-    /// Before this time signs of life that reach it may not reach the leader.
-    pub(crate) unsure_until: u64,
-    /// The servers by its configuration, with their ports for each other.
-    pub(crate) file: BTreeMap<u8, u16>,
-    /// .. and an operator has left one out.
-    pub(crate) has_odd_file: bool,
-    /// The newest membership that it has known.
-    pub(crate) remembered: Option<StoredServers>,
-    /// It noted that its state is not to be trusted.
-    pub(crate) distrusted: Option<String>,
-    /// Its damaged data were put aside, and no snapshot of another server has replaced them.
-    pub(crate) is_healing: bool,
-    /// Units that a command may cost in its build.
-    pub(crate) command_cost_max: u64,
-    /// Its disk space or memory is scarce.
-    pub(crate) is_scarce: bool,
-    /// A snapshot file with a byte that changed, and its earlier content.
-    pub(crate) spoiled: Option<(String, Vec<u8>)>,
-}
-
-counts! {
-    /// The counts of a run.
-    Counts:
-    operations,
-    replies,
-    events,
-    sessions,
-    expiries,
-    /// Attaches that were refused without a log entry.
-    refused,
-    reaped,
-    crashes,
-    stops,
-    cuts,
-    snapshots,
-    failed_syncs,
-    full_disks,
-    replayed,
-    /// Of ensembles: leaderships, connections ended because the fate of their writes was unknown, links that broke.
-    leaders,
-    uncertain,
-    broken_wires,
-    /// .. servers that began as founders, snapshots taken over, disks emptied.
-    founders,
-    installs,
-    emptied,
-    /// .. states found damaged.
-    distrusted,
-    /// .. bytes of snapshots changed, those found by a merge or a scrub, and those passed over at a start.
-    spoiled,
-    found,
-    passed_over,
-    /// .. and leaders cut off from a server during the repair of its state.
-    silenced,
-    /// Commands that a leader refused because of their cost.
-    too_costly,
-    /// Writes that were refused because they add data.
-    growth_refused,
-    /// Leaders that let another lead because their disks were slow.
-    slow_disk_transfers,
-    /// Steps of membership changes, and lists that servers saw come about.
-    members_changed,
-    lists,
-    /// Servers that were told to listen at another port for their peers.
-    moves,
-    /// Power cuts at an append that replaces entries.
-    cuts_at_replacement,
-    /// Pages of logs lost while the process was down, and those with which the log was refused.
-    lost_pages,
-    refused_logs,
-}
 
 /// Where a run has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,8 +49,8 @@ pub(crate) struct World {
     /// The latest time that the wall clock ever showed to the leader.
     pub(crate) wall_latest: WallMillis,
     /// The planned events, by time and by how much was planned before.
-    queue: BTreeMap<(u64, u64), Event>,
-    planned: u64,
+    pub(crate) queue: BTreeMap<(u64, u64), Event>,
+    pub(crate) planned: u64,
     channels: BTreeMap<(usize, Channel), u64>,
     pub(crate) schedule: Stream,
     pub(crate) disk_rng: Stream,
@@ -220,7 +79,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world at its beginning: an empty disk, a server about to start, clients about to act.
+    /// A world at its beginning: empty disks, no server that runs, no event that is planned.
     pub(crate) fn new(options: Options, tracing: Tracing) -> World {
         let seed = options.seed;
         let mut world = World {
@@ -252,186 +111,10 @@ impl World {
             options,
         };
         let keeper = world.options.switches.keeper;
-        let operators = if world.has_list() { OPERATORS } else { 0 };
+        let operators = if world.options.has_list() { OPERATORS } else { 0 };
         let draw = |at| Client::draw(&mut world.workload, keeper, at < operators);
         world.clients = (0..world.options.clients).map(draw).collect();
-        for client in 0..world.options.clients {
-            let wait = world.workload.below(50_000);
-            world.after(wait, Event::Act(client));
-        }
-        for node in 0..world.nodes.len() {
-            world.after(0, Event::Start(node));
-        }
-        world.plan_fault();
         world
-    }
-
-    /// Runs to the end: busy, healing, a last crash, fading.
-    ///
-    /// # Errors
-    /// The first property that did not hold.
-    pub(crate) fn run(&mut self) -> Checked {
-        self.run_until(self.options.busy_ms * 1000)?;
-        self.heal()?;
-        self.compare_everywhere()?;
-        for node in 0..self.nodes.len() {
-            self.at = node;
-            self.crash(true)?;
-        }
-        self.run_while("a server does not come back", |world| !world.is_whole())?;
-        self.compare_everywhere()?;
-        self.fade()?;
-        self.compare_everywhere()
-    }
-
-    /// Whether every server runs and, in an ensemble, votes and shows everything that was ever committed.
-    fn is_whole(&self) -> bool {
-        let newest = self.check.model.zxid;
-        let shows_all = |server: &Server| {
-            let machine = server.engine.sequencer().view().zxid().0;
-            machine == newest && server.shards.iter().all(|side| side.shard.view().zxid().0 == newest)
-        };
-        let alone = self.nodes.len() == 1;
-        let listed = self.listed();
-        self.emptied.is_none()
-            && (0..self.nodes.len()).filter(|at| is_member(listed.as_ref(), *at)).all(|at| {
-                let server = self.nodes[at].server.as_deref();
-                server.is_some_and(|server| alone || shows_all(server))
-            })
-            && self.all_vote()
-    }
-
-    fn run_until(&mut self, end: u64) -> Checked {
-        while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
-            self.step()?;
-        }
-        self.now = self.now.max(end);
-        Ok(())
-    }
-
-    /// Runs as long as the condition holds, which must not be for ever.
-    fn run_while(&mut self, complaint: &'static str, pending: impl Fn(&World) -> bool) -> Checked {
-        let end = self.now + HEAL_MS_MAX * 1000;
-        while pending(self) {
-            if self.now > end || self.queue.is_empty() {
-                self.note_servers();
-                return Err(Violation::of("liveness", complaint));
-            }
-            self.step()?;
-        }
-        Ok(())
-    }
-
-    /// No more faults: the server runs, every client gets a session and answers, and its last ping brings every event.
-    fn heal(&mut self) -> Checked {
-        self.stage = Stage::Healing;
-        self.note(format_args!("healing"));
-        for node in &mut self.nodes {
-            node.disk.limit_space(None);
-            node.disk_slow = false;
-        }
-        (0..self.nodes.len()).for_each(|at| self.set_scarce(at, false));
-        self.mend_wires();
-        self.mend_files()?;
-        let goal: Vec<u64> = self.clients.iter().map(|client| client.healthy_replies + 5).collect();
-        let waits = |(client, goal): (&Client, &u64)| client.healthy_replies < *goal;
-        let pending = |world: &World| world.clients.iter().zip(&goal).any(waits);
-        self.run_while("a client gets no answers from a healthy server", pending)?;
-        self.clients.iter_mut().for_each(|client| client.last_words = true);
-        let pending = |world: &World| world.clients.iter().any(|client| !client.last_words_answered);
-        self.run_while("a client's last requests are not answered", pending)?;
-        self.run_until(self.now + REST)?;
-        self.run_while("a server does not catch up", |world| !world.is_whole())
-    }
-
-    /// Clients leave without a word: every session must expire and take its ephemerals along.
-    fn fade(&mut self) -> Checked {
-        self.stage = Stage::Fading;
-        self.note(format_args!("fading"));
-        for client in 0..self.clients.len() {
-            self.cut(client, true);
-        }
-        self.run_while("a silent session does not expire", |world| !world.check.model.sessions.is_empty())?;
-        let outlived = |world: &World| world.check.something_is_outlived(world.wall());
-        self.run_while("an outlived container or TTL node stays", outlived)?;
-        self.run_until(self.now + REST)?;
-        self.run_while("a server does not catch up", |world| !world.is_whole())?;
-        self.check.no_ephemerals()
-    }
-
-    fn step(&mut self) -> Checked {
-        let Some(((at, _), event)) = self.queue.pop_first() else { return Ok(()) };
-        if self.planned > EVENTS_MAX {
-            return Err(Violation::of("liveness", "the run does not come to an end"));
-        }
-        self.now = self.now.max(at);
-        // The server that it concerns, and whether its process has to run for that.
-        let (at, of_process) = match &event {
-            Event::Arrive(link) | Event::ToServer(link, _) | Event::EndToServer(link) | Event::Writable(link) => {
-                (self.links[link.0].server, true)
-            }
-            Event::Inside(node, ..) => (*node, true),
-            Event::Start(node)
-            | Event::Space(node)
-            | Event::FastDisk(node)
-            | Event::EndScarcity(node)
-            | Event::Thaw(node) => (*node, false),
-            _ => (self.at, false),
-        };
-        self.at = at;
-        match &mut self.nodes[self.at].frozen {
-            Some(frozen) if of_process => {
-                frozen.push_back(event);
-                Ok(())
-            }
-            _ => {
-                let handled = self.handle(event);
-                for line in log_lines::take() {
-                    self.note(format_args!("server {} {line}", at + 1));
-                }
-                handled
-            }
-        }
-    }
-
-    /// A stopped process continues with the events that came meanwhile, or has ended.
-    pub(crate) fn thaw(&mut self) -> Checked {
-        let at = self.at;
-        for event in self.nodes[at].frozen.take().into_iter().flatten() {
-            self.at = at;
-            self.handle(event)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn handle(&mut self, event: Event) -> Checked {
-        match event {
-            Event::Act(client) => self.act(client),
-            Event::ReadAgain(client) => return self.read_again(client),
-            Event::Arrive(link) => self.arrive(link),
-            Event::ToServer(link, bytes) => self.at_server(link, bytes),
-            Event::EndToServer(link) => self.end_at_server(link),
-            Event::ToClient(link, bytes) => return self.at_client(link, &bytes),
-            Event::EndToClient(link) => self.end_at_client(link),
-            Event::Writable(link) => self.writable(link),
-            Event::Inside(_, life, inner) => {
-                let node = &self.nodes[self.at];
-                return if life == node.life && node.server.is_some() { self.inside(inner) } else { Ok(()) };
-            }
-            Event::Fault => return self.fault(),
-            Event::Start(_) => return self.start(),
-            Event::Space(_) => self.nodes[self.at].disk.limit_space(None),
-            Event::FastDisk(_) => self.nodes[self.at].disk_slow = false,
-            Event::EndScarcity(node) => self.set_scarce(node, false),
-            Event::Dial { from, to, life } => return self.dial(from, to, life),
-            Event::Frame { from, to, number, frame } => self.frame_comes(from, to, number, frame),
-            Event::EndCut { from, to, since } => self.heal_wire(from, to, since),
-            Event::Thaw(node) => {
-                self.thaw()?;
-                self.review_sureness(node);
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn after(&mut self, delay: u64, event: Event) {
@@ -499,9 +182,29 @@ impl World {
     }
 
     /// Once in a run: whether the bug is to be put in now.
-    pub(crate) fn bug(&mut self, bug: crate::options::Bug, share: u64) -> bool {
+    pub(crate) fn bug(&mut self, bug: Bug, share: u64) -> bool {
         let now = self.options.bug == Some(bug) && !self.bug_done && self.faults.per_mille(share);
         self.bug_done |= now;
         now
+    }
+
+    /// The time of the present server's engine.
+    pub(crate) fn engine_time(&self) -> Now {
+        Now { micros: Micros(self.now + self.nodes[self.at].clock_ahead_ms * 1000), wall: self.wall() }
+    }
+
+    /// An event reaches the mailbox of the present server's engine, which takes it in its next turn.
+    pub(crate) fn put_in_mailbox(&mut self, event: engine::Event) {
+        let Some(server) = &mut self.nodes[self.at].server else { return };
+        server.inbox.push_back(event);
+        self.plan_turn();
+    }
+
+    /// Plans a turn of the present server's engine, unless one is planned.
+    pub(crate) fn plan_turn(&mut self) {
+        let Some(server) = &mut self.nodes[self.at].server else { return };
+        if !std::mem::replace(&mut server.turn_planned, true) {
+            self.inside_soon(self.options.mailbox_delay, Inner::Turn);
+        }
     }
 }

@@ -7,46 +7,52 @@
 
 use corral_core::limits::WALK_PIECE;
 
-use super::{Checkers, Facts};
+use crate::check::checkers::Checkers;
+use crate::check::facts::Facts;
 use crate::link::Sent;
 use crate::model::{ADMIN, BAD_ARGUMENTS, Identity, LinkId, MARSHALLING_ERROR, Model, NO_AUTH, READ, allows, redacted};
 use crate::request::{Body, NO_NODE, Request};
 use crate::violation::{Checked, require};
 
-impl Checkers {
-    pub(super) fn read_answered(&self, link: LinkId, sent: &Sent, zxid: i64, err: i32, body: &Body) -> Checked {
-        require(zxid.cast_unsigned() >= sent.acked_before, "reads", || {
-            format!("{:?} at {zxid:#x}, but {:#x} was seen before it was sent", sent.request, sent.acked_before)
-        })?;
-        if matches!(sent.request, Request::CheckWatches { .. } | Request::RemoveWatches { .. }) {
-            // The watches at this zxid are known once the events before it are counted: see `watches`.
-            return Ok(());
+pub(super) fn read_answered(
+    checkers: &Checkers,
+    link: LinkId,
+    sent: &Sent,
+    zxid: i64,
+    err: i32,
+    body: &Body,
+) -> Checked {
+    require(zxid.cast_unsigned() >= sent.acked_before, "reads", || {
+        format!("{:?} at {zxid:#x}, but {:#x} was seen before it was sent", sent.request, sent.acked_before)
+    })?;
+    if matches!(sent.request, Request::CheckWatches { .. } | Request::RemoveWatches { .. }) {
+        // The watches at this zxid are known once the events before it are counted: see `watches`.
+        return Ok(());
+    }
+    let Facts { identities, session, .. } = &checkers.facts[link.0];
+    let (right_err, right_body) = match &sent.request {
+        Request::Ephemerals { prefix } => {
+            (0, Body::Names(checkers.model.tree.owned_at(*session, prefix, zxid.cast_unsigned())))
         }
-        let Facts { identities, session, .. } = &self.facts[link.0];
-        let (right_err, right_body) = match &sent.request {
-            Request::Ephemerals { prefix } => {
-                (0, Body::Names(self.model.tree.owned_at(*session, prefix, zxid.cast_unsigned())))
-            }
-            request => expected(&self.model, request, zxid.cast_unsigned(), identities),
-        };
-        let right = err == right_err && (*body == right_body || self.is_walked(sent, zxid, body, &right_body));
-        require(right, "reads", || {
-            format!("{:?} at {zxid:#x}: got {err} {body:?}, the model has {right_err} {right_body:?}", sent.request)
-        })
-    }
+        request => expected(&checkers.model, request, zxid.cast_unsigned(), identities),
+    };
+    let right = err == right_err && (*body == right_body || is_walked(checkers, sent, zxid, body, &right_body));
+    require(right, "reads", || {
+        format!("{:?} at {zxid:#x}: got {err} {body:?}, the model has {right_err} {right_body:?}", sent.request)
+    })
+}
 
-    /// A count of so many that it is made in pieces: what is created or deleted meanwhile may be in it or not. A piece
-    /// visits fewer znodes than [`WALK_PIECE`], because their names cost too: with paths as short as here more than half.
-    fn is_walked(&self, sent: &Sent, zxid: i64, body: &Body, right: &Body) -> bool {
-        let (Request::CountDescendants { path }, Body::Count(found), Body::Count(right)) = (&sent.request, body, right)
-        else {
-            return false;
-        };
-        let steps = self.model.tree.steps(sent.acked_before, zxid.cast_unsigned());
-        let changed = steps.filter(|(_, step)| step.changes_below(path)).count();
-        let in_pieces = usize::try_from(*found).is_ok_and(|found| found >= WALK_PIECE / 2);
-        in_pieces && usize::try_from(found.abs_diff(*right)).is_ok_and(|off| off <= changed)
-    }
+/// A count of so many that it is made in pieces: what is created or deleted meanwhile may be in it or not. A piece
+/// visits fewer znodes than [`WALK_PIECE`], because their names cost too: with paths as short as here more than half.
+fn is_walked(checkers: &Checkers, sent: &Sent, zxid: i64, body: &Body, right: &Body) -> bool {
+    let (Request::CountDescendants { path }, Body::Count(found), Body::Count(right)) = (&sent.request, body, right)
+    else {
+        return false;
+    };
+    let steps = checkers.model.tree.steps(sent.acked_before, zxid.cast_unsigned());
+    let changed = steps.filter(|(_, step)| step.changes_below(path)).count();
+    let in_pieces = usize::try_from(*found).is_ok_and(|found| found >= WALK_PIECE / 2);
+    in_pieces && usize::try_from(found.abs_diff(*right)).is_ok_and(|off| off <= changed)
 }
 
 fn expected(model: &Model, request: &Request, zxid: u64, identities: &[Identity]) -> (i32, Body) {

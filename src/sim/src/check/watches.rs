@@ -5,124 +5,71 @@
 //! The model's steps give the one legal stream of events for the watches of a connection. Each reply and each event
 //! moves the connection on to its zxid: what became due on the way must have come.
 
-use std::collections::VecDeque;
-
-use super::Checkers;
-use crate::model::{
-    CHILDREN_CHANGED, CREATED, DATA_CHANGED, DELETED, Identity, LinkId, Model, Node, READ, Step, allows, parent_of,
-};
-use crate::request::{Request, WatchLists};
+use crate::check::checkers::Checkers;
+use crate::model::{CHILDREN_CHANGED, CREATED, DATA_CHANGED, DELETED, LinkId, Model, Node};
+use crate::request::Request;
 use crate::violation::{Checked, Violation, require};
 
 const NO_WATCHER: i32 = -121;
 
-#[derive(Debug, Default)]
-pub(super) struct Watches {
-    set: WatchLists,
-    upto: u64,
-    due: VecDeque<(u64, i32, String)>,
-    /// Events without a zxid of their own: setWatches made them up.
-    made_up: Vec<(i32, String)>,
+pub(crate) fn event(checkers: &mut Checkers, link: LinkId, zxid: i64, kind: i32, path: &str) -> Checked {
+    let facts = &mut checkers.facts[link.0];
+    if zxid == -1 {
+        facts.watches.made_up.push((kind, path.to_owned()));
+        return Ok(());
+    }
+    let at = u64::try_from(zxid).map_err(|_| Violation::of("watches", format!("event with zxid {zxid:#x}")))?;
+    facts.watches.advance(&checkers.model, &facts.identities, at);
+    let due = facts.watches.due.pop_front();
+    require(due.as_ref() == Some(&(at, kind, path.to_owned())), "watches", || {
+        format!("link {}: event {kind} {path} at {at:#x}, due was {due:x?}", link.0)
+    })
 }
 
-impl Watches {
-    /// Everything that fires up to this zxid becomes due.
-    fn advance(&mut self, model: &Model, identities: &[Identity], zxid: u64) {
-        if !self.set.is_empty() {
-            for (at, step) in model.tree.steps(self.upto, zxid) {
-                self.fire(at, step, identities);
-            }
-        }
-        self.upto = self.upto.max(zxid);
-    }
-
-    fn fire(&mut self, zxid: u64, step: &Step, identities: &[Identity]) {
-        let Step { kind, path, acl, parent_acl } = step;
-        let told = self.node_watched(path) | (*kind == DELETED && self.set.child.remove(path));
-        let mut events = vec![(told, acl, *kind, path.as_str())];
-        if let Some(acl) = parent_acl {
-            let parent = parent_of(path);
-            let told = self.set.child.remove(parent) | self.set.persistent.contains(parent);
-            events.push((told, acl, CHILDREN_CHANGED, parent));
-        }
-        let told = events.into_iter().filter(|(told, acl, ..)| *told && allows(acl, READ, identities));
-        self.due.extend(told.map(|(_, _, kind, path)| (zxid, kind, path.to_owned())));
-    }
-
-    /// Whether an event on the znode itself is told; what fires once is used up.
-    fn node_watched(&mut self, path: &str) -> bool {
-        let WatchLists { data, persistent, recursive, .. } = &mut self.set;
-        let mut above = path;
-        let mut told = data.remove(path) | persistent.contains(path) | recursive.contains(path);
-        while above != "/" {
-            above = parent_of(above);
-            told |= recursive.contains(above);
-        }
-        told
-    }
+/// Before a reply everything must have come that its zxid contains.
+pub(super) fn events_before_reply(checkers: &mut Checkers, link: LinkId, request: &Request, zxid: i64) -> Checked {
+    let facts = &mut checkers.facts[link.0];
+    facts.watches.advance(&checkers.model, &facts.identities, zxid.cast_unsigned());
+    let due = facts.watches.due.front();
+    require(due.is_none(), "watches", || {
+        format!("link {}: reply at {zxid:#x} to {request:?} before the event {due:x?}", link.0)
+    })?;
+    let made_up = std::mem::take(&mut facts.watches.made_up);
+    let missed = missed(&checkers.model, request, zxid.cast_unsigned());
+    require(made_up == missed, "watches", || {
+        format!("link {}: {request:?} at {zxid:#x} told {made_up:?}, missed was {missed:?}", link.0)
+    })
 }
 
-impl Checkers {
-    pub(crate) fn event(&mut self, link: LinkId, zxid: i64, kind: i32, path: &str) -> Checked {
-        let facts = &mut self.facts[link.0];
-        if zxid == -1 {
-            facts.watches.made_up.push((kind, path.to_owned()));
-            return Ok(());
-        }
-        let at = u64::try_from(zxid).map_err(|_| Violation::of("watches", format!("event with zxid {zxid:#x}")))?;
-        facts.watches.advance(&self.model, &facts.identities, at);
-        let due = facts.watches.due.pop_front();
-        require(due.as_ref() == Some(&(at, kind, path.to_owned())), "watches", || {
-            format!("link {}: event {kind} {path} at {at:#x}, due was {due:x?}", link.0)
-        })
+/// checkWatches and removeWatches tell what is there; removed is removed.
+pub(super) fn watches_held(checkers: &mut Checkers, link: LinkId, request: &Request, err: i32) -> Checked {
+    let (Request::CheckWatches { path, kind } | Request::RemoveWatches { path, kind }) = request else {
+        return Ok(());
+    };
+    let removes = matches!(request, Request::RemoveWatches { .. });
+    let mut held = false;
+    for list in checkers.facts[link.0].watches.set.of_kind(*kind) {
+        held |= if removes { list.remove(path) } else { list.contains(path) };
     }
+    let right = if held { 0 } else { NO_WATCHER };
+    require(err == right, "watches", || format!("link {}: {request:?} answered {err}, not {right}", link.0))
+}
 
-    /// Before a reply everything must have come that its zxid contains.
-    pub(super) fn events_before_reply(&mut self, link: LinkId, request: &Request, zxid: i64) -> Checked {
-        let facts = &mut self.facts[link.0];
-        facts.watches.advance(&self.model, &facts.identities, zxid.cast_unsigned());
-        let due = facts.watches.due.front();
-        require(due.is_none(), "watches", || {
-            format!("link {}: reply at {zxid:#x} to {request:?} before the event {due:x?}", link.0)
-        })?;
-        let made_up = std::mem::take(&mut facts.watches.made_up);
-        let missed = missed(&self.model, request, zxid.cast_unsigned());
-        require(made_up == missed, "watches", || {
-            format!("link {}: {request:?} at {zxid:#x} told {made_up:?}, missed was {missed:?}", link.0)
-        })
+pub(super) fn watch_set(checkers: &mut Checkers, link: LinkId, request: &Request, zxid: i64, err: i32) {
+    let facts = &mut checkers.facts[link.0];
+    let set = &mut facts.watches.set;
+    if let Some((kind, path)) = request.watch_set(err) {
+        set.of_kind(kind).iter_mut().for_each(|list| _ = list.insert(path.to_owned()));
     }
-
-    /// checkWatches and removeWatches tell what is there; removed is removed.
-    pub(super) fn watches_held(&mut self, link: LinkId, request: &Request, err: i32) -> Checked {
-        let (Request::CheckWatches { path, kind } | Request::RemoveWatches { path, kind }) = request else {
-            return Ok(());
-        };
-        let removes = matches!(request, Request::RemoveWatches { .. });
-        let mut held = false;
-        for list in self.facts[link.0].watches.set.of_kind(*kind) {
-            held |= if removes { list.remove(path) } else { list.contains(path) };
-        }
-        let right = if held { 0 } else { NO_WATCHER };
-        require(err == right, "watches", || format!("link {}: {request:?} answered {err}, not {right}", link.0))
-    }
-
-    pub(super) fn watch_set(&mut self, link: LinkId, request: &Request, zxid: i64, err: i32) {
-        let facts = &mut self.facts[link.0];
-        let set = &mut facts.watches.set;
-        if let Some((kind, path)) = request.watch_set(err) {
-            set.of_kind(kind).iter_mut().for_each(|list| _ = list.insert(path.to_owned()));
-        }
-        if let Request::SetWatches { data, exist, child, persistent, recursive, .. } = request {
-            set.persistent.extend(persistent.iter().cloned());
-            set.recursive.extend(recursive.iter().cloned());
-            let missed = missed(&self.model, request, zxid.cast_unsigned());
-            // An event for one kind of watch leaves another kind on the same path alone.
-            let stays =
-                |kinds: [i32; 2], path: &str| !missed.iter().any(|(kind, at)| at == path && kinds.contains(kind));
-            set.data.extend(data.iter().filter(|path| stays([DELETED, DATA_CHANGED], path)).cloned());
-            set.data.extend(exist.iter().filter(|path| stays([CREATED; 2], path)).cloned());
-            set.child.extend(child.iter().filter(|path| stays([DELETED, CHILDREN_CHANGED], path)).cloned());
-        }
+    if let Request::SetWatches { data, exist, child, persistent, recursive, .. } = request {
+        set.persistent.extend(persistent.iter().cloned());
+        set.recursive.extend(recursive.iter().cloned());
+        let missed = missed(&checkers.model, request, zxid.cast_unsigned());
+        // An event for one kind of watch leaves another kind on the same path alone.
+        let stays = |kinds: [i32; 2], path: &str| !missed.iter().any(|(kind, at)| at == path && kinds.contains(kind));
+        set.data.extend(data.iter().filter(|path| stays([DELETED, DATA_CHANGED], path)).cloned());
+        set.data.extend(exist.iter().filter(|path| stays([CREATED; 2], path)).cloned());
+        set.child.extend(child.iter().filter(|path| stays([DELETED, CHILDREN_CHANGED], path)).cloned());
     }
 }
 

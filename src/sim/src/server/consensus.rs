@@ -8,311 +8,291 @@ use corral_core::shard::{Flow, SessionActivity, ShardMessage};
 use corral_engine::{CorruptState, Effect, Ended, Event, Finding, Now, PeerEvent, ToLog, ToPeers, Turned};
 use corral_peer::{Frame, Kind};
 
-use super::{Inner, Server};
-use crate::check::Checkers;
+use crate::check::{elections, members, sessions};
 use crate::limits::MAILBOX_BATCH;
 use crate::options::Bug;
+use crate::server::recovery::TICK;
+use crate::server::{disk_threads, ending, judges, list, peers};
 use crate::violation::{Checked, Violation};
-use crate::world::{Channel, World};
+use crate::world::World;
+use crate::world::event::{Channel, Inner};
+use crate::world::server::Server;
 
-/// The engine's unit of time, in microseconds: of a server that is alone, and of one of an ensemble.
+/// The engine's unit of time of a server that is alone, in microseconds.
 const TICK_ALONE: u64 = 100_000;
-pub(crate) const TICK: u64 = 20_000;
 
-impl World {
-    pub(super) fn engine_time(&self) -> Now {
-        Now { micros: Micros(self.now + self.nodes[self.at].clock_ahead_ms * 1000), wall: self.wall() }
+pub(super) fn begin(world: &mut World) -> Checked {
+    let (at, now) = (world.at, world.engine_time());
+    let known = list::configured(world);
+    if let Some(server) = &mut world.nodes[at].server {
+        server.engine.begin(now);
     }
-
-    pub(super) fn begin(&mut self) -> Checked {
-        let (at, now) = (self.at, self.engine_time());
-        let known = self.configured();
-        if let Some(server) = &mut self.nodes[at].server {
-            server.engine.begin(now);
-        }
-        self.know(&known);
-        if let Some(what) = self.nodes[at].distrusted.clone() {
-            self.tell_engine(Event::StateCorrupt(CorruptState { finding: Finding::NotedByEarlierProcess, what }))?;
-        }
-        if let Some(what) = self.nodes[at].server.as_mut().and_then(|server| server.log.damaged.take()) {
-            self.tell_engine(Event::LogDamaged(what))?;
-        }
-        if self.nodes[at].is_scarce {
-            self.tell_engine(Event::Scarce(true))?;
-        }
-        Ok(())
+    peers::know(world, &known);
+    if let Some(what) = world.nodes[at].distrusted.clone() {
+        handle(world, Event::StateCorrupt(CorruptState { finding: Finding::NotedByEarlierProcess, what }))?;
     }
-
-    pub(super) fn consensus_message(&mut self, event: Event) {
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        server.inbox.push_back(event);
-        self.plan_turn();
+    if let Some(what) = world.nodes[at].server.as_mut().and_then(|server| server.log.damaged.take()) {
+        handle(world, Event::LogDamaged(what))?;
     }
+    if world.nodes[at].is_scarce {
+        handle(world, Event::Scarce(true))?;
+    }
+    Ok(())
+}
 
-    fn plan_turn(&mut self) {
-        let Some(server) = &mut self.nodes[self.at].server else { return };
-        if !std::mem::replace(&mut server.turn_planned, true) {
-            self.inside_soon(self.options.mailbox_delay, Inner::Turn);
+pub(crate) fn turn(world: &mut World) -> Checked {
+    let Some(server) = &mut world.nodes[world.at].server else { return Ok(()) };
+    server.turn_planned = false;
+    let life = world.nodes[world.at].life;
+    for _ in 0..MAILBOX_BATCH {
+        let Some(server) = running(world, life) else { return Ok(()) };
+        let Some(event) = server.inbox.pop_front() else { break };
+        receive(world, event)?;
+        if running(world, life).is_some_and(|server| server.engine.needs_turn()) {
+            break;
         }
     }
-
-    pub(super) fn consensus_turn(&mut self) -> Checked {
-        let Some(server) = &mut self.nodes[self.at].server else { return Ok(()) };
-        server.turn_planned = false;
-        let life = self.nodes[self.at].life;
-        for _ in 0..MAILBOX_BATCH {
-            let Some(server) = self.running(life) else { return Ok(()) };
-            let Some(event) = server.inbox.pop_front() else { break };
-            self.receive(event)?;
-            if self.running(life).is_some_and(|server| server.engine.needs_turn()) {
-                break;
-            }
-        }
-        self.turn_engine()?;
-        if self.running(life).is_some_and(|server| !server.inbox.is_empty()) {
-            self.plan_turn();
-        }
-        Ok(())
+    turn_engine(world)?;
+    if running(world, life).is_some_and(|server| !server.inbox.is_empty()) {
+        world.plan_turn();
     }
+    Ok(())
+}
 
-    pub(super) fn wake(&mut self, at: Micros) -> Checked {
-        let life = self.nodes[self.at].life;
-        let due = self.running(life).is_some_and(|server| server.wake_at.take_if(|planned| *planned == at).is_some());
-        if due { self.turn_engine() } else { Ok(()) }
-    }
+pub(crate) fn wake(world: &mut World, at: Micros) -> Checked {
+    let life = world.nodes[world.at].life;
+    let due = running(world, life).is_some_and(|server| server.wake_at.take_if(|planned| *planned == at).is_some());
+    if due { turn_engine(world) } else { Ok(()) }
+}
 
-    /// The server, if this process of its still runs.
-    fn running(&mut self, life: u32) -> Option<&mut Server> {
-        let node = &mut self.nodes[self.at];
-        node.server.as_deref_mut().filter(|_| node.life == life)
-    }
+/// The server, if this process of its still runs.
+fn running(world: &mut World, life: u32) -> Option<&mut Server> {
+    let node = &mut world.nodes[world.at];
+    node.server.as_deref_mut().filter(|_| node.life == life)
+}
 
-    /// Takes an event from the mailbox, as it was sent or as a bug makes it.
-    fn receive(&mut self, mut event: Event) -> Checked {
-        let unproven = match &event {
-            Event::Requests(_, requests) => self.check.unproven(&requests.proposals),
-            Event::Peer(_, PeerEvent::Frame { frame, .. }) if frame.kind == Kind::Forward => {
-                match PeerMessage::decode(&frame.payload) {
-                    // The first message of a stream may move every deadline.
-                    Ok(PeerMessage::Forward(forward)) if forward.sequence > 0 => {
-                        self.check.unproven(&forward.proposals)
-                    }
-                    _ => Vec::new(),
+/// Takes an event from the mailbox, as it was sent or as a bug makes it.
+fn receive(world: &mut World, mut event: Event) -> Checked {
+    let unproven = match &event {
+        Event::Requests(_, requests) => sessions::unproven(&world.check, &requests.proposals),
+        Event::Peer(_, PeerEvent::Frame { frame, .. }) if frame.kind == Kind::Forward => {
+            match PeerMessage::decode(&frame.payload) {
+                // The first message of a stream may move every deadline.
+                Ok(PeerMessage::Forward(forward)) if forward.sequence > 0 => {
+                    sessions::unproven(&world.check, &forward.proposals)
                 }
-            }
-            _ => Vec::new(),
-        };
-        let before = self.dues(&unproven);
-        if let Event::Requests(shard, requests) = &mut event {
-            if self.options.bug == Some(Bug::StaleSync) && !requests.syncs.is_empty() {
-                let (at, stale) = (usize::from(shard.0), ShardMessage::Synced(std::mem::take(&mut requests.syncs)));
-                self.mail(Channel::ConsensusToShard(at), Inner::ToShard(at, stale));
-            }
-            if self.options.bug == Some(Bug::HearAnybody) {
-                let (now, upto) = (self.clock(), Default::default());
-                let sessions = unproven.iter().map(|session| (*session, now)).collect();
-                self.tell_engine(Event::SessionActivity(*shard, SessionActivity { upto, sessions }))?;
+                _ => Vec::new(),
             }
         }
-        self.tell_engine(event)?;
-        Checkers::no_deadline_moved(&before, &self.dues(&unproven))
-    }
-
-    /// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
-    fn dues(&self, sessions: &[SessionId]) -> Vec<(SessionId, Option<Millis>)> {
-        let Some(server) = &self.nodes[self.at].server else { return Vec::new() };
-        let sequencer = server.engine.sequencer();
-        sessions.iter().map(|session| (*session, sequencer.session_due(*session))).collect()
-    }
-
-    /// Something is to find that this server's state is damaged.
-    pub(crate) fn damage(&mut self, what: &str) {
-        let damaged = CorruptState { finding: Finding::DamagedSnapshot, what: what.to_owned() };
-        self.inside_after(0, Inner::ToConsensus(Event::StateCorrupt(damaged)));
-    }
-
-    pub(super) fn tell_engine(&mut self, event: Event) -> Checked {
-        self.tell_engine_at(self.engine_time(), event)
-    }
-
-    fn tell_engine_at(&mut self, now: Now, event: Event) -> Checked {
-        if let Some(server) = &mut self.nodes[self.at].server {
-            server.engine.handle(now, event);
+        _ => Vec::new(),
+    };
+    let before = dues(world, &unproven);
+    if let Event::Requests(shard, requests) = &mut event {
+        if world.options.bug == Some(Bug::StaleSync) && !requests.syncs.is_empty() {
+            let (at, stale) = (usize::from(shard.0), ShardMessage::Synced(std::mem::take(&mut requests.syncs)));
+            world.mail(Channel::ConsensusToShard(at), Inner::ToShard(at, stale));
         }
-        self.carry_out_effects()
-    }
-
-    pub(super) fn consensus_tick(&mut self) -> Checked {
-        let every = if self.options.ensemble.is_some() { TICK } else { TICK_ALONE };
-        let wait = every + self.schedule.delay(every / 50);
-        self.inside_after(wait, Inner::Tick);
-        let mut now = self.engine_time();
-        self.wall_latest = self.wall_latest.max(now.wall);
-        match self.options.bug {
-            Some(Bug::ExpireEarly) => now.micros = now.micros.plus(Micros(2_000_000)),
-            Some(Bug::ReapEarly) => now.wall = WallMillis(now.wall.0 + 3_600_000),
-            _ => {}
-        }
-        self.tell_engine_at(now, Event::Tick)?;
-        self.judge_tick()?;
-        self.turn_engine()
-    }
-
-    fn turn_engine(&mut self) -> Checked {
-        let life = self.nodes[self.at].life;
-        loop {
-            let now = self.engine_time();
-            let electors = self.electors()?;
-            let Some(server) = self.running(life) else { return Ok(()) };
-            let applied = server.shards.iter().map(|side| side.taken).min().unwrap_or(u64::MAX);
-            let turned = server.engine.turn(now, applied);
-            self.judge_turn(electors)?;
-            self.carry_out_effects()?;
-            if let Turned::Done(wake_at) = turned {
-                if let Some(at) = wake_at
-                    && let Some(server) = self.running(life)
-                    && server.wake_at.is_none_or(|planned| at < planned)
-                {
-                    server.wake_at = Some(at);
-                    self.inside_after(at.since(now.micros).0, Inner::Wake(at));
-                }
-                self.judge_end_of_turn();
-                return Ok(());
-            }
+        if world.options.bug == Some(Bug::HearAnybody) {
+            let (now, upto) = (world.clock(), Default::default());
+            let sessions = unproven.iter().map(|session| (*session, now)).collect();
+            handle(world, Event::SessionActivity(*shard, SessionActivity { upto, sessions }))?;
         }
     }
+    handle(world, event)?;
+    sessions::no_deadline_moved(&before, &dues(world, &unproven))
+}
 
-    fn carry_out_effects(&mut self) -> Checked {
-        let life = self.nodes[self.at].life;
-        let mut effects = Vec::new();
-        loop {
-            let Some(server) = self.running(life) else { return Ok(()) };
-            server.engine.take_effects(&mut effects);
-            if effects.is_empty() {
-                return Ok(());
-            }
-            for effect in effects.drain(..) {
-                if self.running(life).is_none() {
-                    return Ok(());
-                }
-                self.do_one(effect)?;
-            }
-        }
+/// When each of these sessions ends, as far as this server, which may lead, keeps its deadline.
+fn dues(world: &World, sessions: &[SessionId]) -> Vec<(SessionId, Option<Millis>)> {
+    let Some(server) = &world.nodes[world.at].server else { return Vec::new() };
+    let sequencer = server.engine.sequencer();
+    sessions.iter().map(|session| (*session, sequencer.session_due(*session))).collect()
+}
+
+fn handle(world: &mut World, event: Event) -> Checked {
+    let now = world.engine_time();
+    handle_at(world, now, event)
+}
+
+fn handle_at(world: &mut World, now: Now, event: Event) -> Checked {
+    if let Some(server) = &mut world.nodes[world.at].server {
+        server.engine.handle(now, event);
     }
+    carry_out_effects(world)
+}
 
-    fn do_one(&mut self, effect: Effect) -> Checked {
-        match effect {
-            Effect::Shards(message) => self.tell_shards(&message),
-            Effect::Shard(shard, message) => {
-                if let ShardMessage::Refused(conns) = &message {
-                    self.counts.refused += conns.len() as u64;
-                }
-                let shard = usize::from(shard.0);
-                self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message));
-            }
-            Effect::Log(message) => {
-                if let ToLog::Append(append) = &message {
-                    self.check.appended(&append.entries)?;
-                }
-                if matches!(message, ToLog::Reset(next) if next == BOOTSTRAP_INDEX.0 + 1) {
-                    self.counts.founders += 1;
-                    // All others have said that they hold nothing that was committed.
-                    self.check.healed(self.at);
-                    self.note(format_args!("server {} is a founder", self.at + 1));
-                }
-                self.mail(Channel::ConsensusToLog, Inner::ToLog(message));
-            }
-            Effect::WriteSnapshot(frozen) => {
-                self.note(format_args!("snapshot of {} begins", frozen.zxid));
-                self.mail(Channel::ConsensusToWriter, Inner::ToWriter(frozen));
-            }
-            Effect::Installed { zxid, index } => {
-                self.purge((zxid, index))?;
-                if self.options.bug == Some(Bug::RepairReplacesLog) {
-                    return self.replace_log(index);
-                }
-            }
-            Effect::Replaced { .. } | Effect::Drop(_) => {}
-            Effect::Receive(receive) => self.mail(Channel::ConsensusToReceiver, Inner::ToReceiver(receive)),
-            Effect::NoteStateCorrupt(reason) => {
-                if reason.is_some() {
-                    self.note(format_args!("server {} notes that its state is wrong", self.at + 1));
-                }
-                self.nodes[self.at].is_healing &= reason.is_some();
-                self.nodes[self.at].distrusted = reason;
-            }
-            Effect::Scrub => self.inside_after(0, Inner::Scrub),
-            Effect::Peers(command) => return self.tell_peers(command),
-            Effect::End(Ended::Stopped) => self.stopped(),
-            Effect::End(Ended::Damaged(reason)) => {
-                self.note(format_args!("server {} ends: {reason}", self.at + 1));
-                return self.crash(false);
-            }
-            Effect::End(Ended::NotABatch { index }) => {
-                return Err(Violation::of("recovery", format!("committed entry {index} is no batch")));
-            }
-        }
-        Ok(())
+pub(crate) fn tick(world: &mut World) -> Checked {
+    let every = if world.options.ensemble.is_some() { TICK } else { TICK_ALONE };
+    let wait = every + world.schedule.delay(every / 50);
+    world.inside_after(wait, Inner::Tick);
+    let mut now = world.engine_time();
+    world.wall_latest = world.wall_latest.max(now.wall);
+    match world.options.bug {
+        Some(Bug::ExpireEarly) => now.micros = now.micros.plus(Micros(2_000_000)),
+        Some(Bug::ReapEarly) => now.wall = WallMillis(now.wall.0 + 3_600_000),
+        _ => {}
     }
+    handle_at(world, now, Event::Tick)?;
+    judges::tick(world)?;
+    turn_engine(world)
+}
 
-    fn tell_peers(&mut self, command: ToPeers) -> Checked {
-        match command {
-            ToPeers::Send { peer, stream, kind, payload, announces_snapshot } => {
-                return self.send_to_peer(peer, stream, Frame { kind, payload }, announces_snapshot);
+fn turn_engine(world: &mut World) -> Checked {
+    let life = world.nodes[world.at].life;
+    loop {
+        let now = world.engine_time();
+        let electors = judges::electors(world)?;
+        let Some(server) = running(world, life) else { return Ok(()) };
+        let applied = server.shards.iter().map(|side| side.taken).min().unwrap_or(u64::MAX);
+        let turned = server.engine.turn(now, applied);
+        judges::turn(world, electors)?;
+        carry_out_effects(world)?;
+        if let Turned::Done(wake_at) = turned {
+            if let Some(at) = wake_at
+                && let Some(server) = running(world, life)
+                && server.wake_at.is_none_or(|planned| at < planned)
+            {
+                server.wake_at = Some(at);
+                world.inside_after(at.since(now.micros).0, Inner::Wake(at));
             }
-            ToPeers::Close { peer, .. } => {
-                let what = format!("server {} does not understand server {peer}", self.at + 1);
-                return Err(Violation::of("peers", what));
-            }
-            ToPeers::Connect(servers) => self.know(&servers),
-            // All data here are of the first generation.
-            ToPeers::Adopt(_) | ToPeers::Flush => {}
-            ToPeers::Moved(moved) => {
-                if let Some((_, port)) = moved.peers {
-                    self.listen(port);
-                }
-                if moved.list.is_some() {
-                    self.nodes[self.at].remembered = moved.list;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// With [`Bug::RepairReplacesLog`]: the log ends where the installed snapshot ends, and the process with it.
-    fn replace_log(&mut self, index: u64) -> Checked {
-        let Some(server) = self.nodes[self.at].server.as_mut().filter(|server| server.log.log.last_index() > index)
-        else {
+            judges::end_of_turn(world);
             return Ok(());
-        };
-        server.log.log.reset_to(index + 1).map_err(|error| Violation::of("recovery", error.to_string()))?;
-        self.crash(false)
+        }
     }
+}
 
-    fn tell_shards(&mut self, message: &ShardMessage) {
-        match message {
-            ShardMessage::Batch(batch) => {
-                for txn in &batch.txns {
-                    let is_new_list =
-                        matches!(&txn.outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)));
-                    self.counts.lists += u64::from(is_new_list);
-                    self.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
-                }
-            }
-            ShardMessage::Flow(note) => {
-                self.note(format_args!("server {} tells its shards {note:?}", self.at + 1));
-                if let (Some(server), Flow::Pause | Flow::Resume) = (&mut self.nodes[self.at].server, note) {
-                    server.flows = matches!(note, Flow::Resume);
-                }
-            }
-            ShardMessage::Install(view, _) => {
-                self.counts.installs += 1;
-                self.note(format_args!("the snapshot of {} is installed", view.zxid()));
-            }
-            _ => {}
+fn carry_out_effects(world: &mut World) -> Checked {
+    let life = world.nodes[world.at].life;
+    let mut effects = Vec::new();
+    loop {
+        let Some(server) = running(world, life) else { return Ok(()) };
+        server.engine.take_effects(&mut effects);
+        if effects.is_empty() {
+            return Ok(());
         }
-        for shard in 0..usize::from(self.options.shards) {
-            self.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message.clone()));
+        for effect in effects.drain(..) {
+            if running(world, life).is_none() {
+                return Ok(());
+            }
+            carry_out(world, effect)?;
         }
+    }
+}
+
+fn carry_out(world: &mut World, effect: Effect) -> Checked {
+    match effect {
+        Effect::Shards(message) => send_to_shards(world, &message),
+        Effect::Shard(shard, message) => {
+            if let ShardMessage::Refused(conns) = &message {
+                world.counts.refused += conns.len() as u64;
+            }
+            let shard = usize::from(shard.0);
+            world.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message));
+        }
+        Effect::Log(message) => {
+            if let ToLog::Append(append) = &message {
+                members::appended(&mut world.check, &append.entries)?;
+            }
+            if matches!(message, ToLog::Reset(next) if next == BOOTSTRAP_INDEX.0 + 1) {
+                world.counts.founders += 1;
+                // All others have said that they hold nothing that was committed.
+                elections::healed(&mut world.check, world.at);
+                world.note(format_args!("server {} is a founder", world.at + 1));
+            }
+            world.mail(Channel::ConsensusToLog, Inner::ToLog(message));
+        }
+        Effect::WriteSnapshot(frozen) => {
+            world.note(format_args!("snapshot of {} begins", frozen.zxid));
+            world.mail(Channel::ConsensusToWriter, Inner::ToWriter(frozen));
+        }
+        Effect::Installed { zxid, index } => {
+            disk_threads::purge(world, (zxid, index));
+            if world.options.bug == Some(Bug::RepairReplacesLog) {
+                return replace_log(world, index);
+            }
+        }
+        Effect::Replaced { .. } | Effect::Drop(_) => {}
+        Effect::Receive(receive) => world.mail(Channel::ConsensusToReceiver, Inner::ToReceiver(receive)),
+        Effect::NoteStateCorrupt(reason) => {
+            if reason.is_some() {
+                world.note(format_args!("server {} notes that its state is wrong", world.at + 1));
+            }
+            world.nodes[world.at].is_healing &= reason.is_some();
+            world.nodes[world.at].distrusted = reason;
+        }
+        Effect::Scrub => world.inside_after(0, Inner::Scrub),
+        Effect::Peers(command) => return carry_out_for_peers(world, command),
+        Effect::End(Ended::Stopped) => ending::stopped(world),
+        Effect::End(Ended::Damaged(reason)) => {
+            world.note(format_args!("server {} ends: {reason}", world.at + 1));
+            ending::crash(world, false);
+        }
+        Effect::End(Ended::NotABatch { index }) => {
+            return Err(Violation::of("recovery", format!("committed entry {index} is no batch")));
+        }
+    }
+    Ok(())
+}
+
+fn carry_out_for_peers(world: &mut World, command: ToPeers) -> Checked {
+    match command {
+        ToPeers::Send { peer, stream, kind, payload, announces_snapshot } => {
+            let report = peers::send(world, peer, stream, Frame { kind, payload }, announces_snapshot)?;
+            return report.map_or(Ok(()), |report| handle(world, Event::Peer(peer, report)));
+        }
+        ToPeers::Close { peer, .. } => {
+            let what = format!("server {} does not understand server {peer}", world.at + 1);
+            return Err(Violation::of("peers", what));
+        }
+        ToPeers::Connect(servers) => peers::know(world, &servers),
+        // All data here are of the first generation.
+        ToPeers::Adopt(_) | ToPeers::Flush => {}
+        ToPeers::Moved(moved) => {
+            if let Some((_, port)) = moved.peers {
+                list::listen(world, port);
+            }
+            if moved.list.is_some() {
+                world.nodes[world.at].remembered = moved.list;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// With [`Bug::RepairReplacesLog`]: the log ends where the installed snapshot ends, and the process with it.
+fn replace_log(world: &mut World, index: u64) -> Checked {
+    let Some(server) = world.nodes[world.at].server.as_mut().filter(|server| server.log.log.last_index() > index)
+    else {
+        return Ok(());
+    };
+    server.log.log.reset_to(index + 1).map_err(|error| Violation::of("recovery", error.to_string()))?;
+    ending::crash(world, false);
+    Ok(())
+}
+
+fn send_to_shards(world: &mut World, message: &ShardMessage) {
+    match message {
+        ShardMessage::Batch(batch) => {
+            for txn in &batch.txns {
+                let is_new_list =
+                    matches!(&txn.outcome, Outcome::Later(answer) if matches!(**answer, Outcome::Configured(_)));
+                world.counts.lists += u64::from(is_new_list);
+                world.note(format_args!("{} {:?}", txn.zxid, txn.outcome));
+            }
+        }
+        ShardMessage::Flow(note) => {
+            world.note(format_args!("server {} tells its shards {note:?}", world.at + 1));
+            if let (Some(server), Flow::Pause | Flow::Resume) = (&mut world.nodes[world.at].server, note) {
+                server.flows = matches!(note, Flow::Resume);
+            }
+        }
+        ShardMessage::Install(view, _) => {
+            world.counts.installs += 1;
+            world.note(format_args!("the snapshot of {} is installed", view.zxid()));
+        }
+        _ => {}
+    }
+    for shard in 0..usize::from(world.options.shards) {
+        world.mail(Channel::ConsensusToShard(shard), Inner::ToShard(shard, message.clone()));
     }
 }

@@ -8,7 +8,7 @@ use corral_core::ids::SessionId;
 use corral_core::sequencer::{MembersSeen, NotABatch, Proposal, Sequencer, Ticked};
 use corral_engine::Replicated;
 
-use crate::check::CommittedEntry;
+use crate::check::entry::CommittedEntry;
 use crate::options::Bug;
 
 /// The distance between two entries that [`Bug::Diverge`] changes.
