@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU64, O
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use corral_core::ids::Zxid;
+use corral_core::ids::{ServerId, Zxid};
 use corral_core::report::{LatencyFacts, Mode, Obstacle, Quorum, Scarcity, ScrubFacts, Timing};
 use corral_core::sequencer::ReconfigStep;
 use corral_core::servers::Servers;
@@ -213,8 +213,8 @@ impl Gauges {
     }
 
     /// Id of the leader of the ensemble, if this server knows one.
-    pub(crate) fn leader(&self) -> Option<u64> {
-        Some(self.leader.load(Ordering::Relaxed)).filter(|id| *id > 0)
+    pub(crate) fn leader(&self) -> Option<ServerId> {
+        ServerId::from_wide(self.leader.load(Ordering::Relaxed))
     }
 
     /// Milliseconds by which the wall clock is ahead of the leader's; 0 while that is not known.

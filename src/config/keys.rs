@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use corral_consensus::ServerId;
 use corral_peer::ClusterName;
 
 use crate::config::core_rows::CoreRow;
@@ -556,6 +557,11 @@ sections! {
 }
 
 impl Config {
+    /// This server.
+    pub(crate) fn own_id(&self) -> ServerId {
+        ServerId(self.server.server_id)
+    }
+
     /// This server among those of its ensemble; `None` when it runs alone.
     pub(crate) fn own_member(&self) -> Option<&Member> {
         let servers = &self.ensemble.servers;

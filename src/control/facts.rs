@@ -69,7 +69,7 @@ impl Facts {
             session_timeout_min_ms: config.sessions.timeout_min_ms,
             session_timeout_max_ms: config.sessions.timeout_max_ms,
             backlog: BACKLOG,
-            server_id: config.server.server_id,
+            server_id: config.own_id(),
             members: None,
         };
         let started = WallMillis(clock.wall().0.saturating_sub_unsigned(clock.now().0));
@@ -118,10 +118,8 @@ impl Facts {
 
     /// Of the connections to the observers among these, since the counters were reset.
     fn observers(&self, members: &Servers) -> Vec<PeerFacts> {
-        let is_observer = |peer: &PeerFacts| {
-            let server = u8::try_from(peer.id).ok().and_then(|id| members.0.get(&id));
-            server.is_some_and(|server| server.role == Role::Observer)
-        };
+        let is_observer =
+            |peer: &PeerFacts| members.0.get(&peer.id).is_some_and(|server| server.role == Role::Observer);
         let since = |peer: PeerFacts| match self.observers_reset.iter().find(|before| before.id == peer.id) {
             Some(before) => PeerFacts {
                 messages_in: peer.messages_in.saturating_sub(before.messages_in),
@@ -206,7 +204,7 @@ impl Facts {
 
 fn peer(stats: PeerStats) -> PeerFacts {
     PeerFacts {
-        id: stats.peer.wide(),
+        id: stats.peer,
         connected: stats.up_out && stats.up_in,
         bytes_out: stats.bytes_out,
         bytes_in: stats.bytes_in,

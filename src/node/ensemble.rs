@@ -28,7 +28,7 @@ pub(crate) fn settings(
     remembered: Option<StoredServers>,
 ) -> Settings {
     let ensemble = config.own_member().map(|_| EnsembleSettings {
-        own: config.server.server_id,
+        own: config.own_id(),
         configured: setup::addresses(config.ensemble.servers.0.iter()),
         client_addr: config.server.client_addr,
         wanted: membership::wanted(config),

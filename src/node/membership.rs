@@ -60,32 +60,28 @@ pub(crate) fn only_voter(config: &Config, before: Generation, remedy: &str) -> R
             let sentence = format!("server {} is an observer: {remedy}", own.id);
             Err(Fault::new(ExitCode::Config, sentence))
         }
-        Some(own) => {
+        Some(_) => {
             let generation = before.next(Clock::start().wall().0.cast_unsigned());
-            Ok(Extra::new(Membership::simple(&[ServerId(own.id)], &[]), generation).encode())
+            Ok(Extra::new(Membership::simple(&[config.own_id()], &[]), generation).encode())
         }
     }
 }
 
 /// Servers of this role, as configured.
-fn ids(config: &Config, role: Role) -> impl Iterator<Item = u8> {
-    config.ensemble.servers.0.iter().filter(move |member| member.role == role).map(|member| member.id)
+fn ids(config: &Config, role: Role) -> Vec<ServerId> {
+    let members = config.ensemble.servers.0.iter().filter(|member| member.role == role);
+    members.map(|member| ServerId(member.id)).collect()
 }
 
 /// The wanted membership; this server alone if it is not in an ensemble.
 pub(crate) fn wanted(config: &Config) -> Membership {
     if config.own_member().is_none() {
-        return Membership::simple(&[ServerId(config.server.server_id)], &[]);
+        return Membership::simple(&[config.own_id()], &[]);
     }
-    let nodes = |role| ids(config, role).map(ServerId).collect::<Vec<_>>();
-    Membership::simple(&nodes(Role::Participant), &nodes(Role::Observer))
+    Membership::simple(&ids(config, Role::Participant), &ids(config, Role::Observer))
 }
 
 /// The founders of a new ensemble.
 pub(crate) fn founders(config: &Config) -> Founders {
-    Founders {
-        own: config.server.server_id,
-        voters: ids(config, Role::Participant).collect(),
-        learners: ids(config, Role::Observer).collect(),
-    }
+    Founders { own: config.own_id(), voters: ids(config, Role::Participant), learners: ids(config, Role::Observer) }
 }

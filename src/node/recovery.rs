@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use corral_consensus::limits::ENTRY_BYTES_MAX;
-use corral_consensus::{Config as RaftConfig, ConsensusError, Membership, ServerId};
+use corral_consensus::{Config as RaftConfig, ConsensusError, Membership};
 use corral_core::apply::StateMachine;
 use corral_core::cost::COMMAND_MAX;
 use corral_core::sequencer::reaper::ReapPolicy;
@@ -109,7 +109,7 @@ fn as_healed(sentence: &str) -> String {
 
 /// Decides about damaged data.
 fn decide(config: &Config, disk: &MmapDisk) -> OnDamage {
-    let own = ServerId(config.server.server_id);
+    let own = config.own_id();
     let list = remembered::read(disk).map(|list| list.servers);
     on_damage(own, &membership::wanted(config), list.as_ref(), snapshots::readable_extra(disk).as_deref())
 }
@@ -336,7 +336,7 @@ pub(crate) fn entry_bytes_max(log: &Log<MmapDisk>) -> usize {
 fn raft_config(config: &Config, incarnation: u64, entry_bytes_max: usize) -> RaftConfig {
     let Membership { voters, learners, .. } = membership::wanted(config);
     RaftConfig {
-        id: ServerId(config.server.server_id),
+        id: config.own_id(),
         voters,
         learners,
         election_ticks: configured::election_ticks(config),
@@ -362,7 +362,7 @@ pub(crate) fn sequencer_config(config: &Config, incarnation: u64, entry_bytes_ma
     let bits = switches.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit);
     let txns_max = if config.snapshot.txns_max == 0 { u64::MAX } else { config.snapshot.txns_max };
     SequencerConfig {
-        server: config.server.server_id,
+        server: config.own_id(),
         incarnation,
         tick_ms: u64::from(config.server.tick_time_ms),
         features: bits,

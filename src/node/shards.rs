@@ -12,7 +12,7 @@ use crate::config::digests::hash;
 
 /// The settings of each of so many shards, but for those of one process or of one shard.
 pub(super) fn configured(config: &Config, shards: usize) -> ShardConfig {
-    let Config { server, ensemble, sessions, limits, rate_limits: rates, commands, features, security, .. } = config;
+    let Config { ensemble, sessions, limits, rate_limits: rates, commands, features, security, .. } = config;
     let timeout = |ms: u32| i32::try_from(ms).unwrap_or(i32::MAX);
     // Clients of a read-only server ask all others with `isro` whether they may write there.
     let allowed = |word: &&FourLetter| {
@@ -20,7 +20,7 @@ pub(super) fn configured(config: &Config, shards: usize) -> ShardConfig {
             || commands.four_letter_whitelist.allows(word.name().as_bytes())
     };
     ShardConfig {
-        server: server.server_id,
+        server: config.own_id(),
         session_timeout_min_ms: timeout(sessions.timeout_min_ms),
         session_timeout_max_ms: timeout(sessions.timeout_max_ms),
         sessionless_timeout_ms: u64::from(sessions.sessionless_timeout_ms),

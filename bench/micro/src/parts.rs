@@ -2,7 +2,7 @@
 
 use corral_core::apply::StateMachine;
 use corral_core::command::{Batch, Command, CommandKind};
-use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Origin, ServerId, SessionId, ShardId, WallMillis};
 use corral_core::ops;
 use corral_core::ops::{CreateOp, WriteOp};
 use corral_core::session::{Ephemerals, Session, SessionTable};
@@ -25,7 +25,8 @@ pub(crate) const DATA: [u8; 100] = [7; 100];
 /// Commands of one log entry.
 const BATCH: u32 = 64;
 const SESSION: SessionId = SessionId(0x0100_0001_0000_0001);
-const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
+const ORIGIN: Origin =
+    Origin { server: ServerId(1), shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
 const FIRST_ZXID: u64 = 0x1_0000_0001;
 
 pub(crate) fn path(number: u32) -> String {

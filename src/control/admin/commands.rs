@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use corral_core::ids::Zxid;
+use corral_core::ids::{ServerId, Zxid};
 use corral_core::report::{Gathered, Mode, PeerFacts, Sample, Value, clients, not_serving, samples};
 use corral_core::servers::{Role, Server};
 use corral_core::shard::pieces::ConnLine;
@@ -155,7 +155,7 @@ fn configuration(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
     fields.put("max_client_cnxns", &conf.connections_per_ip_max);
     fields.put("min_session_timeout", &conf.session_timeout_min_ms);
     fields.put("max_session_timeout", &conf.session_timeout_max_ms);
-    fields.put("server_id", &conf.server_id);
+    fields.put("server_id", &conf.server_id.0);
     fields.put("client_port_listen_backlog", &conf.backlog);
     Ok(())
 }
@@ -292,14 +292,14 @@ fn leader(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
     let id = facts.leader.ok_or("server is not initialized")?;
     let leader = member(gathered, id);
     fields.put("is_leader", &(facts.mode == Mode::Leader));
-    fields.put("leader_id", &id);
+    fields.put("leader_id", &id.0);
     fields.put("leader_ip", &leader.map_or("", |server| &*server.host));
     Ok(())
 }
 
-fn member(gathered: &Gathered, id: u64) -> Option<&Server> {
+fn member(gathered: &Gathered, id: ServerId) -> Option<&Server> {
     let (servers, _) = gathered.facts.configured.members.as_ref()?;
-    servers.0.get(&u8::try_from(id).ok()?)
+    servers.0.get(&id)
 }
 
 fn monitor(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
@@ -323,7 +323,7 @@ fn observers(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
     #[derive(Serialize)]
     struct Observer {
         remote_socket_address: String,
-        sid: u64,
+        sid: u8,
         established: i64,
         queued_packets: u64,
         queued_packets_size: u64,
@@ -337,7 +337,7 @@ fn observers(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
     let shown = |peer: &PeerFacts| Observer {
         remote_socket_address: member(gathered, peer.id)
             .map_or_else(String::new, |server| format!("/{}", at_peers(server))),
-        sid: peer.id,
+        sid: peer.id.0,
         // Not counted here, as ZooKeeper has them before the first.
         established: 0,
         queued_packets: peer.queued_messages,
@@ -445,14 +445,14 @@ fn voting_view(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
     }
     let servers = gathered.facts.configured.members.as_ref().map(|(servers, _)| &servers.0);
     let voters = servers.into_iter().flatten().filter(|(_, server)| server.role != Role::Observer);
-    let shown = |(id, server): (&u8, &Server)| {
+    let shown = |(id, server): (&ServerId, &Server)| {
         let voter = Voter {
             server_addresses: [at_peers(server)],
             election_addresses: [at(&server.host, server.election_port)],
             client_address: at_clients(server),
             learner_type: "participant",
         };
-        (*id, voter)
+        (id.0, voter)
     };
     fields.put("current_config", &voters.map(shown).collect::<BTreeMap<_, _>>());
     Ok(())
@@ -533,12 +533,12 @@ impl Addresses {
 fn zabstate(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
     let (facts, zxid) = (&gathered.facts, gathered.report.totals.zxid.0);
     let id = facts.configured.server_id;
-    let Some(own) = member(gathered, id.into()) else {
+    let Some(own) = member(gathered, id) else {
         fields.put("voting", &false);
         fields.put("zabstate", "");
         return Ok(());
     };
-    fields.put("myid", &id);
+    fields.put("myid", &id.0);
     fields.put("is_leader", &(facts.mode == Mode::Leader));
     fields.put("quorum_address", &Addresses::of(&own.host, own.peer_port));
     fields.put("election_address", &Addresses::of(&own.host, own.election_port));

@@ -31,7 +31,7 @@ use crate::command::{CommandKind, Proposals, is_too_heavy};
 use crate::forwarding::peer::{
     Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised,
 };
-use crate::ids::{Millis, SessionId, ShardId, WallMillis};
+use crate::ids::{Millis, ServerId, SessionId, ShardId, WallMillis};
 use crate::limits::{FORWARDED_BYTES_MAX, SERVERS_MAX};
 use crate::sequencer::Sequencer;
 use crate::shard::Flow;
@@ -67,7 +67,7 @@ pub enum Leadership {
     /// A follower or candidate, with the leader if it is known.
     Follower {
         /// Server id of the leader; `None` while no leader is known.
-        leader: Option<u8>,
+        leader: Option<ServerId>,
     },
 }
 
@@ -75,7 +75,7 @@ pub enum Leadership {
 pub struct Forwarding {
     config: EnsembleConfig,
     /// This server, and this start of it.
-    start: (u8, u64),
+    start: (ServerId, u64),
     leadership: Leadership,
     term: u64,
     /// Highest term of an applied entry.
@@ -94,7 +94,7 @@ pub struct Forwarding {
     /// While this server is uninitialised.
     bootstrap: Option<Bootstrap>,
     /// Other servers that reported themselves uninitialised, while this server is initialised.
-    uninitialised_peers: Vec<u8>,
+    uninitialised_peers: Vec<ServerId>,
     /// This server cannot take what the leader gives: nothing that its clients write would come back.
     stalled: bool,
     /// The state here is corrupt: no client is served before another server's snapshot has replaced it.
@@ -199,7 +199,7 @@ impl Forwarding {
 
     /// Whether this server's digest of the tree differs from another server's at the same log entry, as far as is
     /// known. Called once a tick.
-    pub fn divergence(&mut self, voters: &[u8]) -> Option<Divergence> {
+    pub fn divergence(&mut self, voters: &[ServerId]) -> Option<Divergence> {
         if self.distrusted { None } else { self.digests.divergence(self.start.0, voters) }
     }
 
@@ -214,7 +214,7 @@ impl Forwarding {
     }
 
     /// Messages can be sent to that server. `connection` grows with each connection that opens.
-    pub fn peer_connected(&mut self, now: Millis, peer: u8, connection: u64) {
+    pub fn peer_connected(&mut self, now: Millis, peer: ServerId, connection: u64) {
         self.founder(now, peer, true);
         self.links.connected(peer, connection);
         self.digests.peer_connected();
@@ -222,7 +222,7 @@ impl Forwarding {
     }
 
     /// This connection broke: what was sent on it last may not have arrived.
-    pub fn peer_disconnected(&mut self, peer: u8, connection: u64) {
+    pub fn peer_disconnected(&mut self, peer: ServerId, connection: u64) {
         // It may come back with data.
         if self.links.disconnected(peer, connection)
             && let Some(bootstrap) = &mut self.bootstrap
@@ -257,7 +257,7 @@ impl Forwarding {
 
     /// `exists`: the name of that server resolves, or the server has a connection with this one. A new ensemble waits for
     /// it then. Otherwise its name has not resolved since the start.
-    pub fn founder(&mut self, now: Millis, server: u8, exists: bool) {
+    pub fn founder(&mut self, now: Millis, server: ServerId, exists: bool) {
         let Some(bootstrap) = &mut self.bootstrap else { return };
         if exists {
             bootstrap.exists(server);
@@ -267,7 +267,7 @@ impl Forwarding {
     }
 
     /// Founders that a new ensemble does not wait for, because their names never resolved.
-    pub fn absent_founders(&self) -> Vec<u8> {
+    pub fn absent_founders(&self) -> Vec<ServerId> {
         self.bootstrap.as_ref().map_or_else(Vec::new, Bootstrap::absent)
     }
 
@@ -299,11 +299,11 @@ impl Forwarding {
     }
 
     /// Takes the peers that reported themselves uninitialised to this initialised server. The leader's Raft needs them.
-    pub fn take_uninitialised(&mut self) -> Vec<u8> {
+    pub fn take_uninitialised(&mut self) -> Vec<ServerId> {
         mem::take(&mut self.uninitialised_peers)
     }
 
-    fn greet(&mut self, peer: u8) {
+    fn greet(&mut self, peer: ServerId) {
         if let (Some(bootstrap), Some(connection)) = (&self.bootstrap, self.links.connection(peer)) {
             self.links.send(peer, connection, bootstrap.greeting(peer));
         }
@@ -467,7 +467,7 @@ impl Forwarding {
             self.links.send_all(&PeerMessage::Heartbeat(Heartbeat { term: self.term, clock: now }));
         }
         if self.bootstrap.as_mut().is_some_and(|bootstrap| bootstrap.is_due(now)) {
-            let peers: Vec<u8> = self.links.peers().collect();
+            let peers: Vec<ServerId> = self.links.peers().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
         }
         if !self.distrusted {

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use corral_types::Micros;
+pub use corral_types::ServerId;
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// A transaction id: `epoch << 32 | counter`. Only ever grows; clients rely on that.
@@ -92,11 +93,17 @@ impl Millis {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Archive, Serialize, Deserialize)]
 pub struct WallMillis(pub i64);
 
+/// The number of a server in a snapshot.
+#[derive(Archive, Serialize)]
+#[rkyv(remote = ServerId)]
+pub struct ServerNumber(pub u8);
+
 /// The connection that asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Archive, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Archive, Serialize)]
 pub struct Origin {
-    /// Server id, 1..=255.
-    pub server: u8,
+    /// The server with that connection.
+    #[rkyv(with = ServerNumber)]
+    pub server: ServerId,
     /// Shard that owns the connection.
     pub shard: ShardId,
     /// The connection on that shard.

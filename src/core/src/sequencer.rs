@@ -28,7 +28,7 @@ use crate::apply::outcome::{AppliedBatch, AppliedEntry, Outcome, SessionChange};
 use crate::apply::{Proof, StateMachine, configured, epoch_of, system_nodes};
 use crate::command::{Batch, Command, CommandKind, Proposals};
 use crate::features;
-use crate::ids::{Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
+use crate::ids::{Millis, Origin, ServerId, SessionId, ShardId, WallMillis, Zxid};
 use crate::quota::QuotaReport;
 use crate::sequencer::reaper::{Chosen, Reaper};
 use crate::session::{Expiry, SessionTable};
@@ -180,7 +180,7 @@ impl Sequencer {
     }
 
     /// This server, and this start of it.
-    pub(crate) const fn start(&self) -> (u8, u64) {
+    pub(crate) const fn start(&self) -> (ServerId, u64) {
         (self.config.server, self.config.incarnation)
     }
 

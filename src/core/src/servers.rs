@@ -10,15 +10,24 @@ mod server;
 use crate::limits::{ENSEMBLE_ID_MAX, ENSEMBLE_SERVERS_MAX};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use core::fmt::Write;
+use core::fmt::{self, Write};
+use corral_types::ServerId;
 pub use server::{Role, Server};
 
 /// Where the list is kept.
 pub const CONFIG_PATH: &str = "/zookeeper/config";
 
 /// The servers by id; ids are 1 to [`ENSEMBLE_ID_MAX`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Servers(pub BTreeMap<u8, Server>);
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Servers(pub BTreeMap<ServerId, Server>);
+
+/// With the bare numbers of the servers.
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: BTreeMap<u8, &Server> = self.0.iter().map(|(id, server)| (id.0, server)).collect();
+        f.debug_tuple("Servers").field(&servers).finish()
+    }
+}
 
 impl Servers {
     /// Reads the lines of servers as this module writes them, and a version behind them: 0 when there is none. `None`
@@ -34,7 +43,7 @@ impl Servers {
                 Some(id) => {
                     let id = id.parse().ok().filter(|id| (1..=ENSEMBLE_ID_MAX).contains(id))?;
                     let server = Server::parse(value).ok()?;
-                    let is_new = servers.0.insert(id, server).is_none();
+                    let is_new = servers.0.insert(ServerId(id), server).is_none();
                     if !is_new || servers.0.len() > ENSEMBLE_SERVERS_MAX {
                         return None;
                     }
@@ -63,7 +72,7 @@ impl Servers {
     }
 
     /// Ids and roles: what the membership follows from.
-    pub fn roles(&self) -> impl Iterator<Item = (u8, Role)> {
+    pub fn roles(&self) -> impl Iterator<Item = (ServerId, Role)> {
         self.0.iter().map(|(id, server)| (*id, server.role))
     }
 

@@ -46,14 +46,13 @@ pub struct Moved {
 pub fn addresses(known: Option<Servers>, configured: &[PeerAddress]) -> Vec<PeerAddress> {
     let known = known.unwrap_or_default();
     let mut all: Vec<PeerAddress> = known.0.iter().map(|(id, server)| address_of(*id, server, configured)).collect();
-    let more = configured.iter().filter(|peer| !known.0.contains_key(&peer.id.0));
+    let more = configured.iter().filter(|peer| !known.0.contains_key(&peer.id));
     all.extend(more.cloned());
     all
 }
 
 /// The address of one listed server for the other servers.
-fn address_of(id: u8, server: &Server, configured: &[PeerAddress]) -> PeerAddress {
-    let id = ServerId(id);
+fn address_of(id: ServerId, server: &Server, configured: &[PeerAddress]) -> PeerAddress {
     let configured = configured.iter().find(|peer| peer.id == id && is_any(server));
     let host = configured.map_or_else(|| server.host.to_string(), |configured| configured.host.clone());
     PeerAddress { id, host, port: server.peer_port }
@@ -64,7 +63,7 @@ const COMPARED_AFTER_MS: u64 = 3000;
 
 /// The addresses of this server, as the list of servers states them.
 pub(crate) struct AdvertisedAddress {
-    own: u8,
+    own: ServerId,
     /// Its address for clients, as configured.
     client_addr: SocketAddr,
     /// The newest list known, perhaps stored before this start.
@@ -81,7 +80,7 @@ pub(crate) struct AdvertisedAddress {
 
 impl AdvertisedAddress {
     /// `stored` is a list from before this start, and `client_addr` as configured.
-    pub(crate) fn new(own: u8, client_addr: SocketAddr, stored: Option<StoredServers>) -> AdvertisedAddress {
+    pub(crate) fn new(own: ServerId, client_addr: SocketAddr, stored: Option<StoredServers>) -> AdvertisedAddress {
         let mut advertised = AdvertisedAddress {
             own,
             client_addr,
@@ -147,7 +146,7 @@ impl AdvertisedAddress {
     /// configuration, as sentences. Addresses that have changed since the start are left out.
     pub(crate) fn compare(&mut self, now: Millis, configured: &[PeerAddress]) -> Vec<String> {
         let since = *self.since.get_or_insert(now);
-        let own = configured.iter().find(|peer| peer.id == ServerId(self.own));
+        let own = configured.iter().find(|peer| peer.id == self.own);
         let (Some(listed), Some(own)) = (self.own_line().cloned(), own) else { return Vec::new() };
         if self.compared || now.since(since) < COMPARED_AFTER_MS {
             return Vec::new();
@@ -194,7 +193,7 @@ mod tests {
     fn advertised(stored: Option<&str>) -> AdvertisedAddress {
         let stored = stored.map(list).map(|(servers, version)| StoredServers { servers, version });
         let client_addr = SocketAddr::from(([127, 0, 0, 1], 9));
-        AdvertisedAddress::new(2, client_addr, stored)
+        AdvertisedAddress::new(ServerId(2), client_addr, stored)
     }
 
     /// Where the others and clients find it from then on, and the version of the list to store; `-` = nothing

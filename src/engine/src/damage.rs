@@ -79,7 +79,7 @@ pub fn on_damage(own: ServerId, configured: &Membership, list: Option<&Servers>,
 /// Whether this server is the only participant of the list.
 fn votes_alone(list: &Servers, own: ServerId) -> bool {
     let voters = list.roles().filter(|(_, role)| *role == Role::Participant);
-    voters.map(|(id, _)| ServerId(id)).eq([own])
+    voters.map(|(id, _)| id).eq([own])
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ mod tests {
         };
         let (servers, _) = Servers::parse("server.1=a:1:2;0.0.0.0:3\nserver.3=c:1:2:observer\n").expect("a list");
         let conn = ConnId { slot: 5, generation: 6 };
-        let origin = Some(Origin { server: 3, shard: ShardId(1), conn, incarnation: 7 });
+        let origin = Some(Origin { server: ServerId(3), shard: ShardId(1), conn, incarnation: 7 });
         let begun = in_change.then_some(Begun { servers, origin });
         Extra { generation: Generation::FIRST, has_admitted: in_change, members, begun }
     }

@@ -26,7 +26,7 @@ pub(crate) fn next_step(
 }
 
 /// A step for the log: each server with its place. A step without changes ends joint consensus.
-fn described(changes: &[(u8, Seat)]) -> String {
+fn described(changes: &[(ServerId, Seat)]) -> String {
     let place = |seat: &Seat| match seat {
         Seat::Voter => "voter",
         Seat::Learner => "learner",
@@ -49,13 +49,12 @@ pub(crate) fn propose_step(replica: &mut Replica, sequencer: &mut Sequencer, pro
 #[must_use]
 fn observe(raft: &RaftNode) -> MembersSeen {
     let membership = raft.membership();
-    let servers = |nodes: &[ServerId]| nodes.iter().map(|node| node.0).collect();
     MembersSeen {
-        voters: servers(&membership.voters),
-        learners: servers(&membership.learners),
+        voters: membership.voters.iter().copied().collect(),
+        learners: membership.learners.iter().copied().collect(),
         joint: membership.is_joint(),
-        reached: servers(&raft.followers().active()),
-        in_step: servers(&raft.followers().synced()),
+        reached: raft.followers().active().into_iter().collect(),
+        in_step: raft.followers().synced().into_iter().collect(),
     }
 }
 
@@ -63,24 +62,18 @@ fn conf_change(proposal: Proposal) -> ConfChange {
     let Proposal { changes, context } = proposal;
     let transition =
         if changes.is_empty() || context.is_empty() { Transition::Auto } else { Transition::JointExplicit };
-    let change = |(id, seat): (u8, Seat)| {
-        let id = ServerId(id);
-        match seat {
-            Seat::Voter => MemberChange::AddVoter(id),
-            Seat::Learner => MemberChange::AddLearner(id),
-            Seat::None => MemberChange::Remove(id),
-        }
+    let change = |(id, seat): (ServerId, Seat)| match seat {
+        Seat::Voter => MemberChange::AddVoter(id),
+        Seat::Learner => MemberChange::AddLearner(id),
+        Seat::None => MemberChange::Remove(id),
     };
     ConfChange { changes: changes.into_iter().map(change).collect(), transition, context: context.into() }
 }
 
 /// The membership that a list of servers asks for: participants vote, observers are learners.
 #[must_use]
-pub(crate) fn membership_of(wanted: &[(u8, Role)]) -> Membership {
-    let of = |role: Role| {
-        let ids = wanted.iter().filter(move |(_, has)| *has == role);
-        ids.map(|(id, _)| ServerId(*id)).collect::<Vec<_>>()
-    };
+pub(crate) fn membership_of(wanted: &[(ServerId, Role)]) -> Membership {
+    let of = |role| wanted.iter().filter(|(_, has)| *has == role).map(|(id, _)| *id).collect::<Vec<_>>();
     Membership::simple(&of(Role::Participant), &of(Role::Observer))
 }
 
@@ -89,7 +82,7 @@ pub(crate) fn membership_of(wanted: &[(u8, Role)]) -> Membership {
 #[must_use]
 pub(crate) fn leader_out_of(raft: &RaftNode, list: Option<&Servers>) -> Option<ServerId> {
     let leader = raft.leader()?;
-    let entry = list.and_then(|list| list.0.get(&leader.0));
+    let entry = list.and_then(|list| list.0.get(&leader));
     let may_lead = entry.is_some_and(|server| server.role == Role::Participant);
     (list.is_some() && !may_lead).then_some(leader)
 }
@@ -100,12 +93,12 @@ mod tests {
 
     #[test]
     fn proposals_become_changes() {
-        let of = |changes: Vec<(u8, Seat)>, context: Vec<u8>| conf_change(Proposal { changes, context });
-        assert_eq!(of(vec![], vec![1]).transition, Transition::Auto);
-        assert_eq!(of(vec![(4, Seat::None)], vec![]).transition, Transition::Auto);
-        let change = of(vec![(1, Seat::None), (2, Seat::Learner), (4, Seat::Voter)], vec![1]);
-        assert_eq!(change.transition, Transition::JointExplicit);
+        let of = |changes: Vec<(ServerId, Seat)>, context: Vec<u8>| conf_change(Proposal { changes, context });
         let [one, two, four] = [1, 2, 4].map(ServerId);
+        assert_eq!(of(vec![], vec![1]).transition, Transition::Auto);
+        assert_eq!(of(vec![(four, Seat::None)], vec![]).transition, Transition::Auto);
+        let change = of(vec![(one, Seat::None), (two, Seat::Learner), (four, Seat::Voter)], vec![1]);
+        assert_eq!(change.transition, Transition::JointExplicit);
         assert_eq!(
             change.changes,
             [MemberChange::Remove(one), MemberChange::AddLearner(two), MemberChange::AddVoter(four)]
@@ -114,7 +107,8 @@ mod tests {
 
     #[test]
     fn roles_become_voters_and_learners() {
-        let wanted = [(1, Role::Participant), (2, Role::Observer), (3, Role::Participant)];
-        assert_eq!(membership_of(&wanted), Membership::simple(&[ServerId(1), ServerId(3)], &[ServerId(2)]));
+        let [one, two, three] = [1, 2, 3].map(ServerId);
+        let wanted = [(one, Role::Participant), (two, Role::Observer), (three, Role::Participant)];
+        assert_eq!(membership_of(&wanted), Membership::simple(&[one, three], &[two]));
     }
 }

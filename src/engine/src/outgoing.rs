@@ -31,7 +31,7 @@ pub(crate) fn send_forwarding(sends: Vec<PeerSend>, out: &mut Outbox) {
         };
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        let (peer, stream, payload) = (ServerId(peer), Some(connection), Bytes::from(bytes));
+        let (stream, payload) = (Some(connection), Bytes::from(bytes));
         out.peers(ToPeers::Send { peer, stream, kind, payload, announces_snapshot: false });
     }
 }

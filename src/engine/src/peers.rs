@@ -136,7 +136,7 @@ impl Peers {
     /// A connection to that server is open: messages for it use that from now on.
     pub(crate) fn connected_to(&mut self, peer: ServerId, stream: u64, context: &mut PeerContext<'_>) {
         let PeerContext { now, forwarding, out, .. } = context;
-        forwarding.peer_connected(*now, peer.0, stream);
+        forwarding.peer_connected(*now, peer, stream);
         if self.transfer.is_none() {
             // A reply about a snapshot may be lost with the former connection: this one makes the server announce it again.
             refuse(peer, 0, out);
@@ -147,14 +147,13 @@ impl Peers {
 
     pub(crate) fn accepted(
         &mut self,
-        from: ServerId,
+        peer: ServerId,
         connection: u64,
         incarnation: u64,
         context: &mut PeerContext<'_>,
     ) {
-        let peer = from.0;
         context.forwarding.founder(context.now, peer, true);
-        self.known_features.accepted(connection, from);
+        self.known_features.accepted(connection, peer);
         self.from.insert(connection, Sender { peer, incarnation, connection });
     }
 
@@ -185,7 +184,7 @@ impl Peers {
     /// # Errors
     /// If no server sends such a frame. The connection is closed then.
     fn read(&mut self, sender: Sender, frame: &Frame, context: &mut PeerContext<'_>) -> Result<(), FrameError> {
-        let peer = ServerId(sender.peer);
+        let peer = sender.peer;
         match frame.kind {
             Kind::Raft => {
                 let message = RaftMessage::decode(&frame.payload)?;
@@ -213,7 +212,7 @@ impl Peers {
     /// Another server asks for a piece of a snapshot, refuses the snapshot, or tells which features it knows.
     fn read_ask(&mut self, sender: Sender, ask: &Ask, context: &mut PeerContext<'_>) {
         let PeerContext { now, replica, out, .. } = context;
-        let peer = ServerId(sender.peer);
+        let peer = sender.peer;
         if let Some(Knows { features }) = Knows::of(ask) {
             return self.known_features.reported(sender.connection, features);
         }
@@ -487,7 +486,7 @@ impl Peers {
         self.had_leader = mode != Mode::Looking;
         match change.role {
             Role::Leader => Leadership::Leader,
-            _ => Leadership::Follower { leader: change.leader.map(|leader| leader.0) },
+            _ => Leadership::Follower { leader: change.leader },
         }
     }
 
@@ -553,7 +552,7 @@ impl Peers {
             self.wanted = membership_of(&wanted);
         }
         self.known_features.membership_changed();
-        let listed = servers.lists(replica.raft().id().0);
+        let listed = servers.lists(replica.raft().id());
         if (self.listed, listed) == (Some(true), Some(false)) {
             tracing::warn!(
                 "this server is being removed from the ensemble: stop it then, or add it again with reconfig"

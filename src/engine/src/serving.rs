@@ -167,7 +167,7 @@ impl Serving {
 
 /// Logs what a server without data waits for.
 pub(crate) fn log_what_is_awaited(awaited: &[Awaited]) {
-    let ids = |of: fn(&Awaited) -> Option<u8>| {
+    let ids = |of: fn(&Awaited) -> Option<ServerId>| {
         let ids: Vec<String> = awaited.iter().filter_map(of).map(|id| id.to_string()).collect();
         ids.join(", ")
     };
@@ -187,12 +187,12 @@ pub(crate) fn log_what_is_awaited(awaited: &[Awaited]) {
 }
 
 /// Logs that a new ensemble begins; `absent` are founders that it does not wait for.
-pub(crate) fn log_bootstrap(absent: &[u8]) {
+pub(crate) fn log_bootstrap(absent: &[ServerId]) {
     if absent.is_empty() {
         tracing::info!("no voting server has data: bootstrapping a new ensemble");
     } else {
         tracing::warn!(
-            ?absent,
+            absent = ?absent.iter().map(|id| id.0).collect::<Vec<u8>>(),
             "a majority of the voting servers has no data, and the names of the absent ones never resolved: bootstrapping a new \
              ensemble without them; if one of them has data, stop all servers and keep its data directory"
         );

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use corral_consensus::{Membership, Micros};
+use corral_consensus::{Membership, Micros, ServerId};
 use corral_peer::Generation;
 
 use crate::addresses::{PeerAddress, StoredServers};
@@ -23,7 +23,7 @@ pub struct Settings {
 /// The settings of a server of an ensemble.
 pub struct EnsembleSettings {
     /// The id of this server.
-    pub own: u8,
+    pub own: ServerId,
     /// The servers of this server's configuration; it may be among them.
     pub configured: Vec<PeerAddress>,
     /// The address for clients, as configured.

@@ -63,7 +63,7 @@ pub(crate) fn settings(config: &Config, address: SocketAddr, incarnation: u64) -
     }
     let listener = listen(address, BACKLOG).map_err(|error| listen_fault(address, &error))?;
     let peers = addresses(ensemble.servers.0.iter());
-    let (id, cluster) = (ServerId(own.id), ensemble.cluster.clone());
+    let (id, cluster) = (config.own_id(), ensemble.cluster.clone());
     let settings = Settings::new(id, incarnation, cluster, listener, peers, tls);
     Ok(Settings { plaintext, secrets, ..settings })
 }

@@ -1,9 +1,11 @@
 //! Requests of clients to change the membership, as plain values, their texts, and how such a wish is drawn.
 //!
-//! Knows no server type. A change may add and remove servers, and change their roles and ports. A port is for clients,
-//! or for the other servers, as of a host that moves.
+//! Of a server it knows the id alone. A change may add and remove servers, and change their roles and ports. A port is
+//! for clients, or for the other servers, as of a host that moves.
 
 use std::collections::BTreeMap;
+
+use corral_consensus::ServerId;
 
 use crate::rng::Stream;
 
@@ -35,8 +37,8 @@ pub(crate) fn lines(seats: &Seats) -> String {
     seats.iter().map(line).collect()
 }
 
-pub(crate) fn participants(ids: impl Iterator<Item = u8>) -> Seats {
-    ids.map(|id| (id, Seat { observer: false, port: 3, peer_port: PEER_PORT })).collect()
+pub(crate) fn participants(ids: impl Iterator<Item = ServerId>) -> Seats {
+    ids.map(|id| (id.0, Seat { observer: false, port: 3, peer_port: PEER_PORT })).collect()
 }
 
 /// The request of a client; with `members` the other fields are ignored.

@@ -16,7 +16,7 @@ use corral_wire::error::ErrorCode;
 
 /// A session id that no other server, epoch or transaction can come up with: server id, then the zxid's own numbers.
 pub(super) fn session_id(origin: Option<Origin>, zxid: Zxid) -> SessionId {
-    let server = origin.map_or(0, |origin| origin.server);
+    let server = origin.map_or(0, |origin| origin.server.0);
     let low = (u64::from(zxid.epoch() & 0x00ff_ffff) << 32) | u64::from(zxid.counter());
     SessionId(((u64::from(server) << 56) | low).cast_signed())
 }

@@ -202,6 +202,7 @@ mod tests {
     use super::super::tests::{World, create, refused, set};
     use super::*;
     use crate::apply::outcome::Outcome;
+    use crate::ids::ServerId;
     use crate::ops;
     use crate::ops::{OpResult, WriteOp};
     use crate::tree::acl::AclSpec;
@@ -313,7 +314,7 @@ mod tests {
         let nothing = || request("", "", -1);
         assert_eq!(ask(&mut world, nothing()), Err(ErrorCode::ReconfigInProgress), "before it is begun, too");
         assert_eq!(world.text(CONFIG_PATH), before);
-        let other = Some(Origin { server: 9, ..asker.expect("it has one") });
+        let other = Some(Origin { server: ServerId(9), ..asker.expect("it has one") });
         let failed = world.command(CommandKind::ReconfigFails(ErrorCode::NewConfigNoQuorum), other);
         assert_eq!(failed.origin, other);
         let ended = world.command(CommandKind::ReconfigEnds, None);

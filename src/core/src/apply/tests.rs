@@ -4,7 +4,7 @@ mod bounds;
 mod keeper;
 
 use super::*;
-use crate::ids::{ConnId, ShardId, WallMillis};
+use crate::ids::{ConnId, ServerId, ShardId, WallMillis};
 use crate::ops;
 use crate::ops::{CreateOp, WriteOp};
 use crate::quota::usage::Measure;
@@ -19,7 +19,8 @@ use alloc::vec;
 use corral_types::SplitMix64;
 use corral_wire::error::ErrorCode;
 
-const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 0, generation: 1 }, incarnation: 1 };
+const ORIGIN: Origin =
+    Origin { server: ServerId(1), shard: ShardId(0), conn: ConnId { slot: 0, generation: 1 }, incarnation: 1 };
 
 /// A state machine with one session, and the view of a shard that is told its changes.
 pub(crate) struct World {

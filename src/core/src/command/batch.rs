@@ -9,7 +9,7 @@ use super::kinds::{Command, CommandKind};
 use super::waiting::{Renumbered, identities_weight};
 use crate::encoding::{ACL_ENTRY_WEIGHT, Take, put_bytes, put_list, put_signed, put_text, put_varint};
 use crate::features;
-use crate::ids::{ConnId, Origin, ShardId, WallMillis};
+use crate::ids::{ConnId, Origin, ServerId, ShardId, WallMillis};
 use crate::ops::WriteOp;
 use crate::quota::count::Counted;
 use crate::servers::reconfig::Reconfig;
@@ -197,7 +197,7 @@ fn put_identity(out: &mut Vec<u8>, identity: &Identity) {
 }
 
 /// `server`: server and start of the last origin in the batch.
-fn put_command(out: &mut Vec<u8>, command: &Command, server: &mut Option<(u8, u64)>) {
+fn put_command(out: &mut Vec<u8>, command: &Command, server: &mut Option<(ServerId, u64)>) {
     match command.origin {
         None => out.push(0),
         Some(Origin { server: id, shard, conn, incarnation }) => {
@@ -206,7 +206,7 @@ fn put_command(out: &mut Vec<u8>, command: &Command, server: &mut Option<(u8, u6
                 out.push(HAS_ORIGIN | SAME_SERVER);
             } else {
                 out.push(HAS_ORIGIN);
-                out.push(id);
+                out.push(id.0);
                 out.extend_from_slice(&incarnation.to_le_bytes());
             }
             put_varint(out, u64::from(shard.0));
@@ -305,16 +305,16 @@ fn take_identity(take: &mut Take<'_>) -> Option<Identity> {
     Some(Identity { scheme: take.text()?, id: take.text()? })
 }
 
-fn take_command(take: &mut Take<'_>, server: &mut Option<(u8, u64)>) -> Option<Command> {
+fn take_command(take: &mut Take<'_>, server: &mut Option<(ServerId, u64)>) -> Option<Command> {
     let origin = take_origin(take, server)?;
     Some(Command { origin, session: take.session()?, identities: take.number()?, kind: take_kind(take)? })
 }
 
-fn take_origin(take: &mut Take<'_>, server: &mut Option<(u8, u64)>) -> Option<Option<Origin>> {
+fn take_origin(take: &mut Take<'_>, server: &mut Option<(ServerId, u64)>) -> Option<Option<Origin>> {
     let (id, incarnation) = match take.left.u8()? {
         0 => return Some(None),
         HAS_ORIGIN => {
-            let this = (take.left.u8()?, take.left.u64()?);
+            let this = (ServerId(take.left.u8()?), take.left.u64()?);
             if server.replace(this) == Some(this) {
                 return None;
             }

@@ -14,7 +14,7 @@
 
 use super::links::Sender;
 use crate::forwarding::peer::{PeerMessage, Uninitialised};
-use crate::ids::Millis;
+use crate::ids::{Millis, ServerId};
 use crate::limits::{ABSENT_AFTER_MS, UNINITIALISED_EVERY_MS};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -23,19 +23,19 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founders {
     /// This server.
-    pub own: u8,
+    pub own: ServerId,
     /// With a vote, this server too if it has one.
-    pub voters: Vec<u8>,
+    pub voters: Vec<ServerId>,
     /// Without.
-    pub learners: Vec<u8>,
+    pub learners: Vec<ServerId>,
 }
 
 impl Founders {
     /// Two servers with the same digest were told of the same founders.
     fn digest(&self) -> u64 {
         const PRIME: u64 = 0x0100_0000_01b3;
-        let mut ids: Vec<u16> = self.voters.iter().map(|id| u16::from(*id)).collect();
-        ids.extend(self.learners.iter().map(|id| 0x100 | u16::from(*id)));
+        let mut ids: Vec<u16> = self.voters.iter().map(|id| u16::from(id.0)).collect();
+        ids.extend(self.learners.iter().map(|id| 0x100 | u16::from(id.0)));
         ids.sort_unstable();
         let bytes = ids.iter().flat_map(|id| id.to_le_bytes());
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
@@ -56,9 +56,9 @@ struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// It has not said that it is uninitialised: it does not run, cannot be reached, or is not uninitialised.
-    Silent(u8),
+    Silent(ServerId),
     /// It was told of other founders.
-    Disagrees(u8),
+    Disagrees(ServerId),
 }
 
 /// The reports of uninitialised servers, until this server has bootstrapped the ensemble.
@@ -67,9 +67,9 @@ pub(super) struct Bootstrap {
     founders: Founders,
     incarnation: u64,
     digest: u64,
-    reports: BTreeMap<u8, Report>,
+    reports: BTreeMap<ServerId, Report>,
     /// By founder, the time since which its name has not resolved. `None` if the founder is known to exist.
-    unresolved: BTreeMap<u8, Option<Millis>>,
+    unresolved: BTreeMap<ServerId, Option<Millis>>,
     /// The last tick.
     now: Millis,
     /// When all were told last.
@@ -97,7 +97,7 @@ impl Bootstrap {
     }
 
     /// Returns the report of this server to that server.
-    pub(super) fn greeting(&self, peer: u8) -> PeerMessage {
+    pub(super) fn greeting(&self, peer: ServerId) -> PeerMessage {
         let heard = self.reports.get(&peer).map_or(0, |report| report.incarnation);
         let uninitialised = Uninitialised { founders: self.digest, heard, bootstrapped: self.bootstrapped };
         PeerMessage::Uninitialised(uninitialised)
@@ -115,28 +115,28 @@ impl Bootstrap {
     }
 
     /// The connection to that server is gone: what it said may not hold any more.
-    pub(super) fn forget(&mut self, peer: u8) {
+    pub(super) fn forget(&mut self, peer: ServerId) {
         self.reports.remove(&peer);
     }
 
     /// The name of that server has not resolved since the start.
-    pub(super) fn unresolved(&mut self, now: Millis, peer: u8) {
+    pub(super) fn unresolved(&mut self, now: Millis, peer: ServerId) {
         self.unresolved.entry(peer).or_insert(Some(now));
     }
 
     /// The name of that server resolves, or there is a connection with it. This holds for the whole run of this server.
-    pub(super) fn exists(&mut self, peer: u8) {
+    pub(super) fn exists(&mut self, peer: ServerId) {
         self.unresolved.insert(peer, None);
     }
 
     /// Founders with a vote that are not waited for. None if the rest is no majority.
-    pub(super) fn absent(&self) -> Vec<u8> {
-        let is_absent = |id: &u8| {
+    pub(super) fn absent(&self) -> Vec<ServerId> {
+        let is_absent = |id: &ServerId| {
             let since = self.unresolved.get(id).copied().flatten();
             since.is_some_and(|since| self.now.since(since) >= ABSENT_AFTER_MS)
         };
         let voters = &self.founders.voters;
-        let absent: Vec<u8> = voters.iter().copied().filter(|id| *id != self.founders.own && is_absent(id)).collect();
+        let absent: Vec<_> = voters.iter().copied().filter(|id| *id != self.founders.own && is_absent(id)).collect();
         if absent.len() * 2 < voters.len() { absent } else { Vec::new() }
     }
 
@@ -154,7 +154,7 @@ impl Bootstrap {
     pub(super) fn awaited(&self) -> Vec<Awaited> {
         let absent = self.absent();
         let others = self.founders.voters.iter().filter(|id| **id != self.founders.own && !absent.contains(id));
-        let missing = |id: &u8| match self.reports.get(id) {
+        let missing = |id: &ServerId| match self.reports.get(id) {
             Some(heard) if !heard.agrees => Some(Awaited::Disagrees(*id)),
             Some(heard) if heard.names_us => None,
             _ => Some(Awaited::Silent(*id)),
@@ -173,8 +173,13 @@ mod tests {
     use super::*;
     use alloc::vec;
 
+    fn founders(own: u8, voters: &[u8], learners: &[u8]) -> Founders {
+        let ids = |ids: &[u8]| ids.iter().copied().map(ServerId).collect();
+        Founders { own: ServerId(own), voters: ids(voters), learners: ids(learners) }
+    }
+
     fn bootstrap(own: u8, incarnation: u64) -> Bootstrap {
-        Bootstrap::new(Founders { own, voters: vec![1, 2, 3], learners: vec![4] }, false, incarnation)
+        Bootstrap::new(founders(own, &[1, 2, 3], &[4]), false, incarnation)
     }
 
     /// One says it to another.
@@ -191,7 +196,7 @@ mod tests {
         let (mut one, mut two, mut three) = (bootstrap(1, 11), bootstrap(2, 12), bootstrap(3, 13));
         assert!(say(&two, &mut one), "answered at once");
         assert!(say(&one, &mut two) && say(&two, &mut one) == say(&two, &mut one));
-        assert_eq!(one.awaited(), [Awaited::Silent(3)]);
+        assert_eq!(one.awaited(), [Awaited::Silent(ServerId(3))]);
         say(&three, &mut one);
         assert!(!one.is_complete(), "that server has not heard of this one");
         say(&one, &mut three);
@@ -201,13 +206,13 @@ mod tests {
         let mut again = bootstrap(1, 21);
         say(&two, &mut again);
         say(&three, &mut again);
-        assert_eq!(again.awaited(), [Awaited::Silent(2), Awaited::Silent(3)]);
+        assert_eq!(again.awaited(), [Awaited::Silent(ServerId(2)), Awaited::Silent(ServerId(3))]);
     }
 
     #[test]
     fn one_that_has_promised_nothing_yet_is_as_good_as_uninitialised() {
         let (mut one, mut two) = (bootstrap(1, 11), bootstrap(2, 12));
-        let mut three = Bootstrap::new(Founders { own: 3, voters: vec![1, 2, 3], learners: vec![4] }, true, 13);
+        let mut three = Bootstrap::new(founders(3, &[1, 2, 3], &[4]), true, 13);
         say(&one, &mut two);
         say(&one, &mut three);
         say(&two, &mut one);
@@ -218,32 +223,32 @@ mod tests {
     #[test]
     fn other_founders_form_another_ensemble() {
         let mut one = bootstrap(1, 11);
-        let mut two = Bootstrap::new(Founders { own: 2, voters: vec![1, 2, 3, 4], learners: vec![] }, false, 12);
+        let mut two = Bootstrap::new(founders(2, &[1, 2, 3, 4], &[]), false, 12);
         say(&one, &mut two);
         say(&two, &mut one);
-        assert_eq!(one.awaited(), [Awaited::Disagrees(2), Awaited::Silent(3)]);
+        assert_eq!(one.awaited(), [Awaited::Disagrees(ServerId(2)), Awaited::Silent(ServerId(3))]);
     }
 
     #[test]
     fn a_majority_begins_without_absent_founders() {
         let (mut one, mut two) = (bootstrap(1, 11), bootstrap(2, 12));
-        one.unresolved(Millis(5), 3);
+        one.unresolved(Millis(5), ServerId(3));
         say(&one, &mut two);
         say(&two, &mut one);
         one.is_due(Millis(4 + ABSENT_AFTER_MS));
-        assert_eq!((one.awaited(), one.is_complete()), (vec![Awaited::Silent(3)], false));
+        assert_eq!((one.awaited(), one.is_complete()), (vec![Awaited::Silent(ServerId(3))], false));
         one.is_due(Millis(5 + ABSENT_AFTER_MS));
-        assert_eq!((one.absent(), one.is_complete()), (vec![3], true));
+        assert_eq!((one.absent(), one.is_complete()), (vec![ServerId(3)], true));
         // A majority is needed, and each of it must have answered.
-        one.unresolved(Millis(5), 2);
-        assert_eq!((one.absent(), one.awaited()), (vec![], vec![Awaited::Silent(3)]));
-        one.exists(2);
-        one.forget(2);
-        assert_eq!((one.absent(), one.awaited()), (vec![3], vec![Awaited::Silent(2)]));
+        one.unresolved(Millis(5), ServerId(2));
+        assert_eq!((one.absent(), one.awaited()), (vec![], vec![Awaited::Silent(ServerId(3))]));
+        one.exists(ServerId(2));
+        one.forget(ServerId(2));
+        assert_eq!((one.absent(), one.awaited()), (vec![ServerId(3)], vec![Awaited::Silent(ServerId(2))]));
         // A founder with a connection, or with a name that resolved once, may have data.
-        one.exists(3);
-        one.unresolved(Millis(5), 3);
-        assert_eq!(one.awaited(), [Awaited::Silent(2), Awaited::Silent(3)]);
+        one.exists(ServerId(3));
+        one.unresolved(Millis(5), ServerId(3));
+        assert_eq!(one.awaited(), [Awaited::Silent(ServerId(2)), Awaited::Silent(ServerId(3))]);
     }
 
     #[test]
@@ -259,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_single_voter_waits_for_no_server() {
-        let one = Bootstrap::new(Founders { own: 1, voters: vec![1], learners: vec![2] }, false, 11);
+        let one = Bootstrap::new(founders(1, &[1], &[2]), false, 11);
         assert!(one.is_complete());
     }
 

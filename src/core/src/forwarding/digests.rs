@@ -8,7 +8,7 @@
 
 use super::links::Links;
 use crate::forwarding::peer::{Digest, PeerMessage};
-use crate::ids::Millis;
+use crate::ids::{Millis, ServerId};
 use crate::limits::SERVERS_MAX;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ pub struct Divergence {
     /// The digest of `peer` behind that entry.
     pub others: u64,
     /// One server that has the other digest.
-    pub peer: u8,
+    pub peer: ServerId,
     /// A majority of the voters has the other digest: this server is wrong.
     pub outvoted: bool,
     /// A majority has this server's digest: the other one is wrong, and finds that, too.
@@ -50,14 +50,14 @@ pub struct Divergence {
 pub(super) struct Digests {
     recent: VecDeque<(u64, u64)>,
     points: VecDeque<(u64, u64)>,
-    reports: BTreeMap<u8, VecDeque<Digest>>,
+    reports: BTreeMap<ServerId, VecDeque<Digest>>,
     /// Told to all.
     told: u64,
     told_point: u64,
     told_at: Millis,
     /// The last difference that was answered.
     answered: u64,
-    differing: BTreeSet<u8>,
+    differing: BTreeSet<ServerId>,
     mismatches: u64,
 }
 
@@ -101,7 +101,7 @@ impl Digests {
         }
     }
 
-    pub(super) fn received(&mut self, peer: u8, report: Digest, links: &mut Links) {
+    pub(super) fn received(&mut self, peer: ServerId, report: Digest, links: &mut Links) {
         if self.reports.len() >= SERVERS_MAX && !self.reports.contains_key(&peer) {
             return;
         }
@@ -123,14 +123,14 @@ impl Digests {
     }
 
     /// Compares what was heard. To be called now and then.
-    pub(super) fn divergence(&mut self, this: u8, voters: &[u8]) -> Option<Divergence> {
+    pub(super) fn divergence(&mut self, this: ServerId, voters: &[ServerId]) -> Option<Divergence> {
         let mut found: Option<Divergence> = None;
         let mut differing = Vec::new();
         for (peer, reports) in &self.reports {
             for report in reports {
                 let Some(own) = self.own(report.index).filter(|own| *own != report.digest) else { continue };
                 differing.push(*peer);
-                let has = |id: u8, digest| {
+                let has = |id: ServerId, digest| {
                     let told = self.reports.get(&id).is_some_and(|all| all.contains(&Digest { digest, ..*report }));
                     told || id == this && digest == own
                 };
@@ -175,10 +175,14 @@ fn push<T>(list: &mut VecDeque<T>, most: usize, one: T) {
 mod tests {
     use super::*;
 
+    const ONE: ServerId = ServerId(1);
+    const TWO: ServerId = ServerId(2);
+    const THREE: ServerId = ServerId(3);
+
     /// To two servers.
     fn links() -> Links {
         let mut links = Links::default();
-        [2, 3].into_iter().for_each(|peer| links.connected(peer, 1));
+        [TWO, THREE].into_iter().for_each(|peer| links.connected(peer, 1));
         links
     }
 
@@ -193,23 +197,23 @@ mod tests {
         let mut links = links();
         let (mut wrong, mut right) = (server(7), server(5));
         let report = Digest { index: 2000, digest: 10_000 };
-        wrong.received(2, report, &mut links);
+        wrong.received(TWO, report, &mut links);
         let own = PeerMessage::Digest(Digest { index: 2000, digest: 14_000 });
         assert_eq!(
             links.take().into_iter().map(|send| send.message).collect::<Vec<_>>(),
             [own.clone(), own],
             "others are asked to count"
         );
-        assert!(wrong.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted), "one against one");
-        wrong.received(3, report, &mut links);
-        let found = wrong.divergence(1, &[1, 2, 3]);
+        assert!(wrong.divergence(ONE, &[ONE, TWO, THREE]).is_some_and(|found| !found.outvoted), "one against one");
+        wrong.received(THREE, report, &mut links);
+        let found = wrong.divergence(ONE, &[ONE, TWO, THREE]);
         assert_eq!(
             found,
             Some(Divergence {
                 index: 2000,
                 own: 14_000,
                 others: 10_000,
-                peer: 2,
+                peer: TWO,
                 outvoted: true,
                 confirmed: false,
                 with_own: 1,
@@ -217,44 +221,44 @@ mod tests {
             })
         );
         assert_eq!((wrong.take_mismatches(), wrong.take_mismatches()), (2, 0));
-        right.received(3, report, &mut links);
-        right.received(2, Digest { index: 2000, digest: 14_000 }, &mut links);
-        assert!(right.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted));
-        right.received(3, Digest { index: 2000, digest: 10_000 }, &mut links);
-        assert!(right.divergence(1, &[1, 2, 3]).is_some_and(|found| !found.outvoted && found.confirmed));
+        right.received(THREE, report, &mut links);
+        right.received(TWO, Digest { index: 2000, digest: 14_000 }, &mut links);
+        assert!(right.divergence(ONE, &[ONE, TWO, THREE]).is_some_and(|found| !found.outvoted));
+        right.received(THREE, Digest { index: 2000, digest: 10_000 }, &mut links);
+        assert!(right.divergence(ONE, &[ONE, TWO, THREE]).is_some_and(|found| !found.outvoted && found.confirmed));
         right.applied(2001, Some(1));
-        right.received(2, Digest { index: 2001, digest: 1 }, &mut links);
-        assert_eq!(right.divergence(1, &[1, 2, 3]), None, "it has healed");
+        right.received(TWO, Digest { index: 2001, digest: 1 }, &mut links);
+        assert_eq!(right.divergence(ONE, &[ONE, TWO, THREE]), None, "it has healed");
         wrong.reset();
-        assert_eq!(wrong.divergence(1, &[1, 2, 3]), None);
+        assert_eq!(wrong.divergence(ONE, &[ONE, TWO, THREE]), None);
     }
 
     #[test]
     fn without_a_majority_no_server_is_wrong() {
         let mut links = links();
         let mut one = server(7);
-        one.received(2, Digest { index: 2000, digest: 1 }, &mut links);
-        assert!(one.divergence(1, &[1, 2]).is_some_and(|found| !found.outvoted));
-        one.received(2, Digest { index: 3000, digest: 1 }, &mut links);
+        one.received(TWO, Digest { index: 2000, digest: 1 }, &mut links);
+        assert!(one.divergence(ONE, &[ONE, TWO]).is_some_and(|found| !found.outvoted));
+        one.received(TWO, Digest { index: 3000, digest: 1 }, &mut links);
         one.applied(3000, Some(2));
-        assert!(one.divergence(1, &[1, 2]).is_some_and(|found| !found.outvoted), "also of what comes later");
+        assert!(one.divergence(ONE, &[ONE, TWO]).is_some_and(|found| !found.outvoted), "also of what comes later");
     }
 
     #[test]
     fn a_majority_that_agrees_with_this_server_stays_while_later_digests_are_on_their_way() {
         let mut links = links();
         let mut sound = server(5);
-        for (peer, digest) in [(3, 10_000), (2, 1)] {
+        for (peer, digest) in [(THREE, 10_000), (TWO, 1)] {
             sound.received(peer, Digest { index: 2000, digest }, &mut links);
         }
         sound.applied(2001, Some(2));
         for index in [1999, 2001] {
-            sound.received(2, Digest { index, digest: 1 }, &mut links);
-            let found = sound.divergence(1, &[1, 2, 3]).expect("server 2 differs");
+            sound.received(TWO, Digest { index, digest: 1 }, &mut links);
+            let found = sound.divergence(ONE, &[ONE, TWO, THREE]).expect("server 2 differs");
             assert!(found.confirmed && (found.with_own, found.with_other) == (2, 1), "{found:?}");
         }
         assert!(sound.differ());
-        sound.received(2, Digest { index: 2001, digest: 2 }, &mut links);
+        sound.received(TWO, Digest { index: 2001, digest: 2 }, &mut links);
         assert!(!sound.differ());
     }
 

@@ -2,6 +2,7 @@
 
 use super::links::Sender;
 use crate::forwarding::peer::PeerFault;
+use crate::ids::ServerId;
 use crate::limits::SERVERS_MAX;
 use alloc::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ struct Intake {
 /// The newest stream of each follower, and the next message that is taken of it.
 #[derive(Debug, Default)]
 pub(super) struct Intakes {
-    newest: BTreeMap<u8, Intake>,
+    newest: BTreeMap<ServerId, Intake>,
 }
 
 impl Intakes {

@@ -1,6 +1,7 @@
 //! The connections to other servers, and the messages for them.
 
 use crate::forwarding::peer::PeerMessage;
+use crate::ids::ServerId;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::mem;
@@ -9,7 +10,7 @@ use core::mem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     /// Server id of the sender.
-    pub peer: u8,
+    pub peer: ServerId,
     /// Its start, as it said when the connection began.
     pub incarnation: u64,
     /// The connection from it: a later connection has a larger number.
@@ -21,7 +22,7 @@ pub struct Sender {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSend {
     /// Server id of the receiver.
-    pub peer: u8,
+    pub peer: ServerId,
     /// As `Forwarding::peer_connected` named it.
     pub connection: u64,
     /// The message, not encoded yet.
@@ -32,17 +33,17 @@ pub struct PeerSend {
 #[derive(Default)]
 pub(super) struct Links {
     /// Connections that are open, by server.
-    open: BTreeMap<u8, u64>,
+    open: BTreeMap<ServerId, u64>,
     sends: Vec<PeerSend>,
 }
 
 impl Links {
-    pub(super) fn connected(&mut self, peer: u8, connection: u64) {
+    pub(super) fn connected(&mut self, peer: ServerId, connection: u64) {
         self.open.insert(peer, connection);
     }
 
     /// Whether it was the open connection to that server.
-    pub(super) fn disconnected(&mut self, peer: u8, connection: u64) -> bool {
+    pub(super) fn disconnected(&mut self, peer: ServerId, connection: u64) -> bool {
         let was_open = self.open.get(&peer) == Some(&connection);
         if was_open {
             self.open.remove(&peer);
@@ -50,7 +51,7 @@ impl Links {
         was_open
     }
 
-    pub(super) fn connection(&self, peer: u8) -> Option<u64> {
+    pub(super) fn connection(&self, peer: ServerId) -> Option<u64> {
         self.open.get(&peer).copied()
     }
 
@@ -59,17 +60,17 @@ impl Links {
     }
 
     /// Servers with an open connection.
-    pub(super) fn peers(&self) -> impl Iterator<Item = u8> {
+    pub(super) fn peers(&self) -> impl Iterator<Item = ServerId> {
         self.open.keys().copied()
     }
 
-    pub(super) fn send(&mut self, peer: u8, connection: u64, message: PeerMessage) {
+    pub(super) fn send(&mut self, peer: ServerId, connection: u64, message: PeerMessage) {
         self.sends.push(PeerSend { peer, connection, message });
     }
 
     /// Sends it on every open connection.
     pub(super) fn send_all(&mut self, message: &PeerMessage) {
-        let send = |(peer, connection): (&u8, &u64)| PeerSend {
+        let send = |(peer, connection): (&ServerId, &u64)| PeerSend {
             peer: *peer,
             connection: *connection,
             message: message.clone(),

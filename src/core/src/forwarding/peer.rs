@@ -7,7 +7,7 @@
 //! transport's.
 
 use crate::command::{Batch, Command, Proposals, Renumbered, identities_weight};
-use crate::ids::{Millis, SessionId, WallMillis};
+use crate::ids::{Millis, ServerId, SessionId, WallMillis};
 use crate::limits::{IDENTITIES_BYTES_MAX, REPORT_SESSIONS_MAX};
 use crate::tree::acl::Identity;
 use alloc::sync::Arc;
@@ -240,7 +240,7 @@ impl Forward {
     ///
     /// # Errors
     /// [`PeerFault::Foreign`] otherwise.
-    pub fn check(&self, server: u8, incarnation: u64) -> Result<(), PeerFault> {
+    pub fn check(&self, server: ServerId, incarnation: u64) -> Result<(), PeerFault> {
         let identities = self.proposals.identities.len();
         if self.proposals.identities.iter().any(|list| identities_weight(list) > IDENTITIES_BYTES_MAX) {
             return Err(PeerFault::Foreign("more identities than a connection may have"));
@@ -347,7 +347,8 @@ mod tests {
     use alloc::vec;
 
     fn forward() -> Forward {
-        let origin = Origin { server: 2, shard: ShardId(1), conn: ConnId { slot: 3, generation: 4 }, incarnation: 5 };
+        let origin =
+            Origin { server: ServerId(2), shard: ShardId(1), conn: ConnId { slot: 3, generation: 4 }, incarnation: 5 };
         let op = WriteOp::Delete(ops::Delete { path: Text::from("/a/b"), version: -1 });
         let command = |kind| Command { origin: Some(origin), session: SessionId(9), identities: 0, kind };
         let identities = vec![Arc::new(vec![Identity { scheme: Text::from("ip"), id: Text::from("::1") }])];
@@ -397,7 +398,7 @@ mod tests {
                     let mut bad = bytes.clone();
                     bad[at] = value;
                     if let Ok(PeerMessage::Forward(forward)) = PeerMessage::decode(&bad) {
-                        let _ = forward.check(2, 5);
+                        let _ = forward.check(ServerId(2), 5);
                     }
                 }
             }
@@ -407,19 +408,19 @@ mod tests {
     #[test]
     fn a_forward_holds_its_senders_clients_commands_only() {
         let good = forward();
-        assert_eq!(good.check(2, 5), Ok(()));
-        assert!(good.check(3, 5).is_err(), "another server");
-        assert!(good.check(2, 6).is_err(), "another start of it");
+        assert_eq!(good.check(ServerId(2), 5), Ok(()));
+        assert!(good.check(ServerId(3), 5).is_err(), "another server");
+        assert!(good.check(ServerId(2), 6).is_err(), "another start of it");
         let with = |change: fn(&mut Command)| {
             let mut forward = forward();
             change(&mut forward.proposals.commands[1]);
-            forward.check(2, 5)
+            forward.check(ServerId(2), 5)
         };
         let mut many = forward();
         many.proposals
             .identities
             .push(Arc::new(vec![Identity { scheme: Text::from("digest"), id: Text::from("") }; 200]));
-        assert!(many.check(2, 5).is_err(), "more identities than a connection may have");
+        assert!(many.check(ServerId(2), 5).is_err(), "more identities than a connection may have");
         assert!(with(|command| command.origin = None).is_err());
         assert!(with(|command| command.identities = 1).is_err());
         assert!(with(|command| command.kind = CommandKind::SystemNodes(vec![])).is_err());
@@ -442,12 +443,12 @@ mod tests {
         };
         assert_eq!(came.proposals.identities, forward().proposals.identities);
         assert!(came.proposals.commands.iter().all(|command| command.identities == 0));
-        assert_eq!(came.check(2, 5), Ok(()));
+        assert_eq!(came.check(ServerId(2), 5), Ok(()));
         sent.proposals.commands[1].identities = 7;
         let Ok(PeerMessage::Forward(came)) = PeerMessage::decode(&encoded(&PeerMessage::Forward(sent))) else {
             panic!("it is a forward");
         };
-        assert!(came.check(2, 5).is_err(), "a command names no list of identities");
+        assert!(came.check(ServerId(2), 5).is_err(), "a command names no list of identities");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The silence before leadership is transferred: the followers send no more commands to a leader that is about to go.
 
-use crate::ids::Millis;
+use crate::ids::{Millis, ServerId};
 use crate::limits::PAUSE_MAX_MS;
 use alloc::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ pub(super) struct Silence {
     /// When the leader asked for it.
     kept_since: Option<Millis>,
     /// When this leader asked for it, and the servers that keep it.
-    asked: Option<(Millis, BTreeSet<u8>)>,
+    asked: Option<(Millis, BTreeSet<ServerId>)>,
 }
 
 impl Silence {
@@ -42,14 +42,14 @@ impl Silence {
     }
 
     /// This server keeps the silence that was asked for.
-    pub(super) fn note(&mut self, peer: u8) {
+    pub(super) fn note(&mut self, peer: ServerId) {
         if let Some((_, silent)) = &mut self.asked {
             silent.insert(peer);
         }
     }
 
     /// Whether all of these servers keep it, or it has lasted too long.
-    pub(super) fn is_complete(&self, now: Millis, mut peers: impl Iterator<Item = u8>) -> bool {
+    pub(super) fn is_complete(&self, now: Millis, mut peers: impl Iterator<Item = ServerId>) -> bool {
         self.asked
             .as_ref()
             .is_none_or(|(since, silent)| now.since(*since) >= PAUSE_MAX_MS || peers.all(|peer| silent.contains(&peer)))

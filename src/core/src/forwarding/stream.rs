@@ -1,6 +1,7 @@
 //! This server's commands to one leadership, and how many of them have not come back.
 
 use crate::apply::outcome::Outcome;
+use crate::ids::ServerId;
 
 /// Where a stream leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +9,7 @@ pub(super) enum To {
     /// This server leads.
     Own,
     Peer {
-        server: u8,
+        server: ServerId,
         connection: u64,
     },
 }

@@ -3,7 +3,7 @@
 use super::latencies::{Histogram, Quantiles};
 use super::obstacle::Obstacle;
 use super::scarcity::{Scarcity, SpaceFacts};
-use crate::ids::{Millis, WallMillis, Zxid};
+use crate::ids::{Millis, ServerId, WallMillis, Zxid};
 use crate::sequencer::ReconfigStep;
 use crate::servers::Servers;
 use crate::sizes::Sizes;
@@ -80,7 +80,7 @@ pub struct ServerFacts {
     /// When the certificate for connections to other servers expires, Unix seconds; `None` where there is none.
     pub certificate_expires: Option<i64>,
     /// Id of the leader of the ensemble, if this server knows one.
-    pub leader: Option<u64>,
+    pub leader: Option<ServerId>,
     /// Of the log entries that this server proposed.
     pub proposals: Sizes,
     /// Syncs of the log that took longer than the configuration's limit.
@@ -168,8 +168,8 @@ pub struct Quorum {
 /// The connections with one other server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerFacts {
-    /// Server id of the other server.
-    pub id: u64,
+    /// The other server.
+    pub id: ServerId,
     /// Connections of both directions stand.
     pub connected: bool,
     /// Bytes sent, with the headers of frames.
@@ -277,7 +277,7 @@ pub struct Configured {
     /// Connections that the kernel holds until they are accepted.
     pub backlog: i32,
     /// Id of this server, 1..=255.
-    pub server_id: u8,
+    pub server_id: ServerId,
     /// Of a member of an ensemble: the list of servers, and its version.
     pub members: Option<(Servers, u64)>,
 }

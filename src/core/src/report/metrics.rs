@@ -158,7 +158,7 @@ pub const METRICS: &[Metric] = &[
         Gauge,
         "observer_master_id",
         "of an observer: the server that sends it the log, the leader",
-        |k| k.facts.leader.filter(|_| k.facts.mode == Mode::Observer).into(),
+        |k| k.facts.leader.filter(|_| k.facts.mode == Mode::Observer).map(|leader| leader.wide()).into(),
     ),
     server(ZooKeeper, Gauge, "ephemerals_count", "ephemeral znodes", |k| k.totals().ephemerals.into()),
     server(ZooKeeper, Gauge, "num_alive_connections", "client connections", |k| k.totals().connections.into()),

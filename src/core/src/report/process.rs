@@ -57,6 +57,7 @@ pub(super) fn environment(facts: &ServerFacts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::ServerId;
     use crate::servers::Servers;
 
     #[test]
@@ -73,7 +74,7 @@ mod tests {
             session_timeout_min_ms: 4000,
             session_timeout_max_ms: 40_000,
             backlog: 4096,
-            server_id: 1,
+            server_id: ServerId(1),
             members: None,
         };
         let expect = "clientPort=2181\nsecureClientPort=-1\ndataDir=/data\ndataDirSize=478\ndataLogDir=/log\n\

@@ -3,12 +3,13 @@
 use super::reaper::ReapPolicy;
 use super::snapshots::SnapshotPolicy;
 use crate::cost::COMMAND_MAX;
+use crate::ids::ServerId;
 
 /// The configuration of a sequencer at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct SequencerConfig {
     /// Server id, 1..=255.
-    pub server: u8,
+    pub server: ServerId,
     /// Unique to this start of the process.
     pub incarnation: u64,
     /// Width of the expiry buckets.
@@ -31,7 +32,7 @@ pub struct SequencerConfig {
 impl Default for SequencerConfig {
     fn default() -> Self {
         Self {
-            server: 1,
+            server: ServerId(1),
             incarnation: 1,
             tick_ms: 1000,
             features: 0,

@@ -1,6 +1,6 @@
 //! When each session ends unless it is heard from, while this server leads.
 
-use crate::ids::{Millis, Origin, SessionId};
+use crate::ids::{Millis, Origin, ServerId, SessionId};
 use crate::limits::SESSIONS_PIECE;
 use crate::session::{Expiry, Session, SessionTable, Witness};
 
@@ -10,11 +10,11 @@ pub(super) struct Deadlines {
     /// The first session with a deadline that is yet to be started.
     starts_from: Option<SessionId>,
     /// This server, and this start of it.
-    start: (u8, u64),
+    start: (ServerId, u64),
 }
 
 impl Deadlines {
-    pub(super) fn new(tick_ms: u64, start: (u8, u64)) -> Self {
+    pub(super) fn new(tick_ms: u64, start: (ServerId, u64)) -> Self {
         Self { expiry: Expiry::new(tick_ms), starts_from: None, start }
     }
 

@@ -22,7 +22,7 @@ impl Machine for Sequencer {
     }
 
     fn servers_waiting(&self) -> Vec<ServerId> {
-        self.turn.servers_waiting().iter().map(|server| ServerId(*server)).collect()
+        self.turn.servers_waiting().to_vec()
     }
 
     fn prepare(&mut self, index: Index, term: Term, payload: &[u8]) -> Result<(), NotABatch> {

@@ -18,7 +18,7 @@
 use crate::apply::outcome::Outcome;
 use crate::apply::{self, StateMachine};
 use crate::command::{Batch, Command, CommandKind};
-use crate::ids::{Millis, Origin, WallMillis};
+use crate::ids::{Millis, Origin, ServerId, WallMillis};
 use crate::limits::{RECONFIG_CATCH_UP_MS, RECONFIG_FAREWELL_MS, RECONFIG_GRACE_MS, RECONFIG_UNREACHED_MS};
 use crate::servers::{Role, Servers};
 use crate::shared::Text;
@@ -84,15 +84,15 @@ impl ReconfigStep {
 #[derive(Clone, Debug, Default)]
 pub struct MembersSeen {
     /// Ids of the servers with a vote; during a joint change, in the new list.
-    pub voters: BTreeSet<u8>,
+    pub voters: BTreeSet<ServerId>,
     /// Ids of the servers without a vote: joining servers and observers.
-    pub learners: BTreeSet<u8>,
+    pub learners: BTreeSet<ServerId>,
     /// The membership is in the middle of a change.
     pub joint: bool,
     /// Members that sent a message lately, with this server.
-    pub reached: BTreeSet<u8>,
+    pub reached: BTreeSet<ServerId>,
     /// Members that lack little of the log, with this server.
-    pub in_step: BTreeSet<u8>,
+    pub in_step: BTreeSet<ServerId>,
 }
 
 /// A member's place.
@@ -110,7 +110,7 @@ pub enum Seat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// None end a joint change.
-    pub changes: Vec<(u8, Seat)>,
+    pub changes: Vec<(ServerId, Seat)>,
     /// As a payload of the log; where it is not empty, changes are made jointly and not ended before the next proposal.
     pub context: Vec<u8>,
 }
@@ -251,15 +251,15 @@ impl Reconfiguration {
             self.forget();
             return Some(Step::Last(failed(origin, ErrorCode::ReconfigInProgress)));
         }
-        let voters: BTreeSet<u8> =
+        let voters: BTreeSet<ServerId> =
             asked.servers.roles().filter(|(_, role)| *role == Role::Participant).map(|(id, _)| id).collect();
-        let is_majority = |of: &BTreeSet<u8>| voters.intersection(of).count() * 2 > voters.len();
+        let is_majority = |of: &BTreeSet<ServerId>| voters.intersection(of).count() * 2 > voters.len();
         if is_majority(&seen.reached) {
             asked.reached = now;
         }
         let waited = now.since(asked.since);
         let all = voters.iter().all(|id| seen.in_step.contains(id) || seen.voters.contains(id));
-        let leaves = |id: &&u8| !asked.servers.0.contains_key(id);
+        let leaves = |id: &&ServerId| !asked.servers.0.contains_key(id);
         let told = seen.voters.union(&seen.learners).filter(leaves).all(|id| seen.in_step.contains(id));
         let goes_on = (all || waited >= RECONFIG_GRACE_MS) && (told || waited >= RECONFIG_FAREWELL_MS);
         if is_majority(&seen.in_step) && goes_on {
@@ -281,21 +281,20 @@ impl Reconfiguration {
 }
 
 impl Asked {
-    fn begin(&mut self, present: &Present<'_>, seen: &MembersSeen, voters: &BTreeSet<u8>) -> Step {
+    fn begin(&mut self, present: &Present<'_>, seen: &MembersSeen, voters: &BTreeSet<ServerId>) -> Step {
         let begins = CommandKind::ReconfigBegins(Text::from(self.servers.lines()));
-        let seat = |id: &u8| match () {
+        let seat = |id: &ServerId| match () {
             () if voters.contains(id) && (seen.voters.contains(id) || seen.in_step.contains(id)) => Seat::Voter,
             () if self.servers.0.contains_key(id) => Seat::Learner,
             () => Seat::None,
         };
-        let now = |id: &u8| match () {
+        let now = |id: &ServerId| match () {
             () if seen.voters.contains(id) => Seat::Voter,
             () if seen.learners.contains(id) => Seat::Learner,
             () => Seat::None,
         };
-        let all: BTreeSet<u8> =
-            seen.voters.iter().chain(&seen.learners).chain(self.servers.0.keys()).copied().collect();
-        let changes: Vec<(u8, Seat)> = all.iter().filter(|id| seat(id) != now(id)).map(|id| (*id, seat(id))).collect();
+        let all: BTreeSet<_> = seen.voters.iter().chain(&seen.learners).chain(self.servers.0.keys()).copied().collect();
+        let changes: Vec<_> = all.iter().filter(|id| seat(id) != now(id)).map(|id| (*id, seat(id))).collect();
         if changes.is_empty() {
             // Only later votes are new. Waiting commands must find out that the list is another: batches no longer have
             // the mark of a change on its way.
@@ -379,7 +378,7 @@ impl<'s> ServerList<'s> {
 
     /// Whether a server is in the list, or, while that is being changed, will be; `None` where the configuration
     /// counts.
-    pub fn lists(&self, server: u8) -> Option<bool> {
+    pub fn lists(&self, server: ServerId) -> Option<bool> {
         let list = self.list()?;
         let next = self.machine.begun().map_or(&list, |begun| &begun.servers);
         Some(next.0.contains_key(&server))
@@ -387,11 +386,11 @@ impl<'s> ServerList<'s> {
 
     /// Returns the servers that should be members now, and their roles. `None` where the configuration counts. A
     /// joining server learns first, and a future observer gets no vote any more.
-    pub fn wanted(&self) -> Option<Vec<(u8, Role)>> {
+    pub fn wanted(&self) -> Option<Vec<(ServerId, Role)>> {
         let servers = self.list()?;
-        let mut wanted: Vec<(u8, Role)> = servers.roles().collect();
+        let mut wanted: Vec<(ServerId, Role)> = servers.roles().collect();
         if let Some(asked) = &self.reconfiguration.asked {
-            let observes = |id: &u8| asked.servers.0.get(id).is_some_and(|server| server.role == Role::Observer);
+            let observes = |id: &ServerId| asked.servers.0.get(id).is_some_and(|server| server.role == Role::Observer);
             wanted.iter_mut().filter(|(id, _)| observes(id)).for_each(|(_, role)| *role = Role::Observer);
             let joining = asked.servers.0.keys().filter(|id| !servers.0.contains_key(id));
             wanted.extend(joining.map(|id| (*id, Role::Observer)));

@@ -2,7 +2,7 @@
 
 use crate::apply::outcome::AppliedEntry;
 use crate::command::Command;
-use crate::ids::{Millis, WallMillis};
+use crate::ids::{Millis, ServerId, WallMillis};
 use crate::sizes::Sizes;
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ pub(super) struct Turn {
     wall: WallMillis,
     applied: Vec<AppliedEntry>,
     /// Other servers with clients that wait for the batch that was proposed last.
-    servers_waiting: Vec<u8>,
+    servers_waiting: Vec<ServerId>,
     /// Sizes of the payloads that were proposed.
     proposals: Sizes,
 }
@@ -32,7 +32,7 @@ impl Turn {
     }
 
     /// A batch of these commands is proposed by server `own`.
-    pub(super) fn proposed(&mut self, own: u8, commands: &[Command], bytes: usize) {
+    pub(super) fn proposed(&mut self, own: ServerId, commands: &[Command], bytes: usize) {
         self.proposals.note(bytes);
         self.servers_waiting.clear();
         for origin in commands.iter().filter_map(|command| command.origin) {
@@ -42,7 +42,7 @@ impl Turn {
         }
     }
 
-    pub(super) fn servers_waiting(&self) -> &[u8] {
+    pub(super) fn servers_waiting(&self) -> &[ServerId] {
         &self.servers_waiting
     }
 

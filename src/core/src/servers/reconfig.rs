@@ -10,6 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use corral_types::ServerId;
 use corral_wire::error::ErrorCode;
 
 /// A `reconfig` request as the client sent it. With `members` the others are passed over.
@@ -67,10 +68,10 @@ fn changed(servers: &Servers, joining: Option<&str>, leaving: Option<&str>) -> R
     for id in items(leaving.unwrap_or_default(), ',') {
         let id: i64 = number(id).ok_or(BROKEN_OFF)?;
         if let Ok(id) = u8::try_from(id) {
-            next.0.remove(&id);
+            next.0.remove(&ServerId(id));
         }
     }
-    let mut taken: BTreeMap<u8, Vec<(Text, u16)>> = next.0.iter().map(|(&id, server)| (id, places(server))).collect();
+    let mut taken: BTreeMap<_, _> = next.0.iter().map(|(&id, server)| (id, places(server))).collect();
     for joiner in items(joining.unwrap_or_default(), ',') {
         let mut parts = items(joiner, '=');
         let (Some(key), Some(spec), None) = (parts.next(), parts.next(), parts.next()) else { return Err(REFUSED) };
@@ -123,8 +124,8 @@ fn whole(text: &str, voters_min: usize) -> Result<Servers, ErrorCode> {
     }
 }
 
-fn legal_id(id: i64) -> Result<u8, ErrorCode> {
-    u8::try_from(id).ok().filter(|id| (1..=ENSEMBLE_ID_MAX).contains(id)).ok_or(REFUSED)
+fn legal_id(id: i64) -> Result<ServerId, ErrorCode> {
+    u8::try_from(id).ok().filter(|id| (1..=ENSEMBLE_ID_MAX).contains(id)).map(ServerId).ok_or(REFUSED)
 }
 
 /// The addresses that no other server may have. Those of the loopback and of any interface mean another host each time.

@@ -4,7 +4,7 @@
 //! session expires only if it was reported inactive. The shard that holds the connection, or its server, must have sent
 //! a session activity report that is complete up to the deadline. All times are the leader's own clock.
 
-use crate::ids::{Millis, SessionId, ShardId};
+use crate::ids::{Millis, ServerId, SessionId, ShardId};
 use crate::limits::SESSIONS_PIECE;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -36,7 +36,7 @@ struct Deadline {
 /// One start of another server.
 #[derive(Clone, Copy, Debug)]
 struct Remote {
-    server: u8,
+    server: ServerId,
     /// Its reports name every session that it heard from before this time.
     complete: Millis,
     /// When it was last heard of itself.
@@ -97,7 +97,7 @@ pub struct Expiry {
     reported: BTreeMap<ShardId, Millis>,
     remotes: Vec<Remote>,
     /// Their places, by server and incarnation.
-    places: BTreeMap<(u8, u64), u16>,
+    places: BTreeMap<(ServerId, u64), u16>,
     /// A server that has not reported_at for so long is lost. `None`: there are no other servers.
     lost_after_ms: Option<u64>,
 }
@@ -162,7 +162,7 @@ impl Expiry {
 
     /// The witness that stands for this start of another server; it counts as heard of when it is first named.
     /// `None`: there are no other servers, or more starts of them than one leadership keeps an account of.
-    pub fn server(&mut self, now: Millis, server: u8, incarnation: u64) -> Option<Witness> {
+    pub fn server(&mut self, now: Millis, server: ServerId, incarnation: u64) -> Option<Witness> {
         self.lost_after_ms?;
         if let Some(at) = self.places.get(&(server, incarnation)) {
             return Some(Witness::Server(*at));
@@ -182,7 +182,7 @@ impl Expiry {
 
     /// Reports of this start of a server come in a new stream. Reports of the former stream may be lost, so that
     /// nothing is known of its sessions' silence until now. Its earlier starts are over.
-    pub fn server_begins(&mut self, now: Millis, server: u8, incarnation: u64) {
+    pub fn server_begins(&mut self, now: Millis, server: ServerId, incarnation: u64) {
         for remote in self.remotes.iter_mut().filter(|remote| remote.server == server) {
             remote.late = None;
             if !remote.lost {
@@ -195,7 +195,7 @@ impl Expiry {
     /// Another server names the sessions it heard from since its last report, which has come: none is lost on a way.
     /// They count as heard from now, at the receipt of the report. `echo` is a time of the leader that the server knew
     /// before it looked: all sessions heard before then are named.
-    pub fn report(&mut self, now: Millis, server: u8, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
+    pub fn report(&mut self, now: Millis, server: ServerId, incarnation: u64, echo: Millis, sessions: &[SessionId]) {
         for session in sessions {
             self.note_active(now, *session);
         }
@@ -396,7 +396,7 @@ mod tests {
     fn with_server() -> Expiry {
         let mut expiry = Expiry::new(100);
         expiry.expect_servers(300);
-        let there = expiry.server(Millis(0), 2, 7);
+        let there = expiry.server(Millis(0), ServerId(2), 7);
         assert!(there.is_some());
         expiry.start(Millis(0), SessionId(1), 400, there);
         expiry
@@ -407,20 +407,20 @@ mod tests {
         let mut expiry = with_server();
         for now in (0..2000).step_by(100) {
             // It is there, but behind: what it says is complete up to 390 only.
-            expiry.report(Millis(now), 2, 7, Millis(now.min(390)), &[]);
+            expiry.report(Millis(now), ServerId(2), 7, Millis(now.min(390)), &[]);
             assert_eq!(expiry.expired(Millis(now)), vec![], "at {now}");
         }
-        expiry.report(Millis(2000), 2, 7, Millis(400), &[]);
+        expiry.report(Millis(2000), ServerId(2), 7, Millis(400), &[]);
         assert_eq!(expiry.expired(Millis(2000)), vec![SessionId(1)]);
     }
 
     #[test]
     fn a_session_heard_elsewhere_counts_from_when_we_hear_of_it() {
         let mut expiry = with_server();
-        expiry.report(Millis(290), 2, 7, Millis(100), &[SessionId(1)]);
-        expiry.report(Millis(590), 2, 7, Millis(580), &[]);
+        expiry.report(Millis(290), ServerId(2), 7, Millis(100), &[SessionId(1)]);
+        expiry.report(Millis(590), ServerId(2), 7, Millis(580), &[]);
         assert_eq!(expiry.expired(Millis(600)), vec![]);
-        expiry.report(Millis(790), 2, 7, Millis(780), &[]);
+        expiry.report(Millis(790), ServerId(2), 7, Millis(780), &[]);
         assert_eq!(expiry.due(SessionId(1)), Some(Millis(700)));
         assert_eq!(expiry.expired(Millis(790)), vec![SessionId(1)]);
     }
@@ -428,15 +428,15 @@ mod tests {
     #[test]
     fn an_echo_from_the_future_is_no_report() {
         let mut expiry = with_server();
-        expiry.report(Millis(100), 2, 7, Millis(1_000_000), &[]);
-        expiry.report(Millis(390), 2, 7, Millis(0), &[]);
+        expiry.report(Millis(100), ServerId(2), 7, Millis(1_000_000), &[]);
+        expiry.report(Millis(390), ServerId(2), 7, Millis(0), &[]);
         assert_eq!(expiry.expired(Millis(500)), vec![]);
     }
 
     #[test]
     fn a_server_that_is_lost_gives_its_sessions_a_full_timeout() {
         let mut expiry = with_server();
-        expiry.report(Millis(250), 2, 7, Millis(240), &[]);
+        expiry.report(Millis(250), ServerId(2), 7, Millis(240), &[]);
         for now in (300..1000).step_by(50) {
             // Lost at 600, the first look later than 550.
             assert_eq!(expiry.expired(Millis(now)), vec![], "at {now}");
@@ -450,12 +450,12 @@ mod tests {
         let mut expiry = with_server();
         assert_eq!(expiry.expired(Millis(350)), vec![]);
         // No report names the sessions that it heard while its reports were lost.
-        expiry.server_begins(Millis(700), 2, 7);
-        expiry.report(Millis(700), 2, 7, Millis(690), &[]);
+        expiry.server_begins(Millis(700), ServerId(2), 7);
+        expiry.report(Millis(700), ServerId(2), 7, Millis(690), &[]);
         assert_eq!(expiry.expired(Millis(900)), vec![]);
-        expiry.report(Millis(1000), 2, 7, Millis(990), &[]);
+        expiry.report(Millis(1000), ServerId(2), 7, Millis(990), &[]);
         assert_eq!(expiry.expired(Millis(1050)), vec![]);
-        expiry.report(Millis(1200), 2, 7, Millis(1190), &[]);
+        expiry.report(Millis(1200), ServerId(2), 7, Millis(1190), &[]);
         assert_eq!(expiry.expired(Millis(1200)), vec![SessionId(1)]);
     }
 
@@ -465,9 +465,9 @@ mod tests {
         let mut expiry = with_server();
         for now in [350, 700] {
             assert_eq!(expiry.expired(Millis(now - 10)), vec![], "at {now}");
-            expiry.report(Millis(now), 2, 7, Millis(now - 20), &[]);
+            expiry.report(Millis(now), ServerId(2), 7, Millis(now - 20), &[]);
         }
-        expiry.report(Millis(1000), 2, 7, Millis(980), &[]);
+        expiry.report(Millis(1000), ServerId(2), 7, Millis(980), &[]);
         // It was looked at while its server was taken for lost, since 690.
         assert_eq!(expiry.expired(Millis(1100)), vec![SessionId(1)]);
     }
@@ -475,23 +475,23 @@ mod tests {
     #[test]
     fn reports_on_a_new_way_say_nothing_of_those_lost_on_the_old() {
         let mut expiry = with_server();
-        expiry.report(Millis(300), 2, 7, Millis(290), &[]);
-        expiry.server_begins(Millis(380), 2, 7);
-        expiry.report(Millis(500), 2, 7, Millis(490), &[]);
-        expiry.report(Millis(700), 2, 7, Millis(690), &[]);
+        expiry.report(Millis(300), ServerId(2), 7, Millis(290), &[]);
+        expiry.server_begins(Millis(380), ServerId(2), 7);
+        expiry.report(Millis(500), ServerId(2), 7, Millis(490), &[]);
+        expiry.report(Millis(700), ServerId(2), 7, Millis(690), &[]);
         assert_eq!(expiry.expired(Millis(770)), vec![]);
-        expiry.report(Millis(800), 2, 7, Millis(790), &[]);
+        expiry.report(Millis(800), ServerId(2), 7, Millis(790), &[]);
         assert_eq!(expiry.expired(Millis(800)), vec![SessionId(1)]);
     }
 
     #[test]
     fn a_server_that_started_again_speaks_for_its_new_sessions_only() {
         let mut expiry = with_server();
-        expiry.server_begins(Millis(300), 2, 8);
-        let there = expiry.server(Millis(300), 2, 8);
+        expiry.server_begins(Millis(300), ServerId(2), 8);
+        let there = expiry.server(Millis(300), ServerId(2), 8);
         expiry.start(Millis(310), SessionId(2), 400, there);
         for now in (400..2000).step_by(100) {
-            expiry.report(Millis(now), 2, 8, Millis(now - 10), &[SessionId(2)]);
+            expiry.report(Millis(now), ServerId(2), 8, Millis(now - 10), &[SessionId(2)]);
             let over = expiry.expired(Millis(now));
             let expected = if now == 800 { vec![SessionId(1)] } else { vec![] };
             assert_eq!(over, expected, "at {now}");
@@ -504,7 +504,7 @@ mod tests {
         expiry.start(Millis(0), SessionId(3), 400, Some(Witness::Shard(SHARD)));
         assert_eq!(expiry.expired(Millis(60_000)), vec![]);
         // Then what waited in its mailbox is looked at.
-        expiry.report(Millis(60_001), 2, 7, Millis(100), &[SessionId(1)]);
+        expiry.report(Millis(60_001), ServerId(2), 7, Millis(100), &[SessionId(1)]);
         expiry.report_of_shard(SHARD, Millis(60_001), &[(SessionId(3), Millis(60_000))]);
         assert_eq!(expiry.expired(Millis(60_300)), vec![]);
     }

@@ -2,7 +2,7 @@
 //!
 //! Plain data.
 
-use crate::ids::{ConnId, Origin, ShardId};
+use crate::ids::{ConnId, Origin, ServerId, ShardId};
 use crate::limits::ShardLimits;
 use crate::shard::sasl::Users;
 use crate::shard::walk::is_walk;
@@ -20,7 +20,7 @@ pub struct ShardConfig {
     /// Id of the shard.
     pub shard: ShardId,
     /// Server id, 1..=255.
-    pub server: u8,
+    pub server: ServerId,
     /// Unique to this start of the process.
     pub incarnation: u64,
     /// Least session timeout that is negotiated; a shorter wish is raised to it.
@@ -97,7 +97,7 @@ impl Default for ShardConfig {
     fn default() -> Self {
         Self {
             shard: ShardId(0),
-            server: 1,
+            server: ServerId(1),
             incarnation: 1,
             session_timeout_min_ms: 1000,
             session_timeout_max_ms: 60_000,

@@ -97,11 +97,11 @@ pub(super) fn connect_leaderless(
 fn read_only_session(shard: &ShardState, entropy: [u8; 16]) -> SessionId {
     let [a, b, c, d, ..] = entropy;
     let low = u64::from(u32::from_be_bytes([a, b, c, d]));
-    SessionId((u64::from(shard.config.server) << 56 | low).cast_signed())
+    SessionId((u64::from(shard.config.server.0) << 56 | low).cast_signed())
 }
 
 const fn is_read_only_session(shard: &ShardState, session: SessionId) -> bool {
-    session.0.cast_unsigned() >> 32 == (shard.config.server as u64) << 24
+    session.0.cast_unsigned() >> 32 == (shard.config.server.0 as u64) << 24
 }
 
 /// The password of a read-only session, for this start of the server. It guards nothing: such a session owns

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use corral_core::apply::StateMachine;
 use corral_core::command::{Batch, Command, CommandKind};
-use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::ids::{ConnId, Origin, ServerId, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::session::{Ephemerals, Session, SessionTable};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{AclEntry, AclSpec, identity};
@@ -19,7 +19,8 @@ use corral_core::tree::view::View;
 /// Of every entry.
 const TERM: u64 = 1;
 const HISTORY: &str = include_str!("../golden/digests.txt");
-const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 0, generation: 1 }, incarnation: 1 };
+const ORIGIN: Origin =
+    Origin { server: ServerId(1), shard: ShardId(0), conn: ConnId { slot: 0, generation: 1 }, incarnation: 1 };
 
 fn data(text: &str) -> Option<Data> {
     let hex = text.strip_prefix('x')?;

@@ -5,7 +5,7 @@ use corral_core::apply::outcome::{AppliedTxn, SessionChange};
 use corral_core::command::{Batch, Command, CommandKind, Proposals};
 use corral_core::cost;
 use corral_core::forwarding::peer::{Forward, PeerMessage};
-use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Millis, Origin, ServerId, SessionId, ShardId, WallMillis};
 use corral_core::limits::SESSIONS_PIECE;
 use corral_core::ops;
 use corral_core::ops::{CreateOp, WriteOp};
@@ -34,8 +34,8 @@ fn leader_with(entry_bytes_max: usize, batch_bytes_max: usize, sessions: Session
 }
 
 fn write(slot: u32, bytes: usize) -> Command {
-    let origin =
-        Origin { server: 2, shard: ShardId(0), conn: ConnId { slot, generation: 1 }, incarnation: u64::MAX >> 1 };
+    let conn = ConnId { slot, generation: 1 };
+    let origin = Origin { server: ServerId(2), shard: ShardId(0), conn, incarnation: u64::MAX >> 1 };
     let data = Some(Data::from(vec![0; bytes].as_slice()));
     let kind = CommandKind::Op(WriteOp::SetData(ops::SetData { path: Text::from("/a"), data, version: -1 }));
     Command { origin: Some(origin), session: SessionId(1), identities: slot, kind }

@@ -12,7 +12,7 @@ use corral_core::forwarding::peer::{
     Forward, Heartbeat, Pause, Paused, PeerFault, PeerMessage, SessionReport, Uninitialised,
 };
 use corral_core::forwarding::{Awaited, EnsembleConfig, Founders, Leadership, PeerSend, Sender};
-use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::ids::{ConnId, Millis, Origin, ServerId, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::limits::{FORWARDED_BYTES_MAX, PAUSE_MAX_MS};
 use corral_core::sequencer::SequencerConfig;
 use corral_core::sequencer::reaper::ReapPolicy;
@@ -26,13 +26,13 @@ use corral_types::{Machine as _, Term};
 
 use crate::member::Member;
 
-const LEADS_2: Leadership = Leadership::Follower { leader: Some(2) };
+const LEADS_2: Leadership = Leadership::Follower { leader: Some(ServerId(2)) };
 const LEADERLESS: Leadership = Leadership::Follower { leader: None };
 
 fn member(server: u8) -> Member {
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 100, never_used_max_ms: 0 };
     let config = SequencerConfig {
-        server,
+        server: ServerId(server),
         incarnation: 10 + u64::from(server),
         tick_ms: 100,
         reap,
@@ -46,7 +46,7 @@ fn member(server: u8) -> Member {
 /// A follower of server 2 in term 5, with the first report of its stream taken.
 fn follower() -> Member {
     let mut member = member(1);
-    member.peer_connected(2, 7);
+    member.peer_connected(ServerId(2), 7);
     member.set_leadership(LEADS_2, 5);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Resume]);
@@ -65,14 +65,14 @@ fn leader() -> Member {
 }
 
 fn from(peer: u8, incarnation: u64, connection: u64) -> Sender {
-    Sender { peer, incarnation, connection }
+    Sender { peer: ServerId(peer), incarnation, connection }
 }
 
 /// A turn's writes of some connections, by slot.
 fn writes(server: u8, generation: u32, slots: &[u32]) -> Proposals {
     let command = |slot: &u32| Command {
         origin: Some(Origin {
-            server,
+            server: ServerId(server),
             shard: ShardId(0),
             conn: ConnId { slot: *slot, generation: 1 },
             incarnation: 10 + u64::from(server),
@@ -138,7 +138,7 @@ fn without_a_leader_shards_hold_back() {
     member.set_leadership(LEADS_2, 5);
     member.settle();
     assert!(member.take_flow().is_empty(), "held until the connection to the leader is up");
-    member.peer_connected(2, 7);
+    member.peer_connected(ServerId(2), 7);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Resume]);
 }
@@ -162,11 +162,11 @@ fn a_leader_lost_and_found_again_costs_nothing() {
 fn another_link_to_the_same_leader_makes_what_was_sent_uncertain() {
     let mut member = follower();
     member.proposed(Millis(0), writes(1, 0, &[1]));
-    member.forwarding.peer_disconnected(2, 7);
+    member.forwarding.peer_disconnected(ServerId(2), 7);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause]);
     member.proposed(Millis(0), writes(1, 0, &[1]));
-    member.peer_connected(2, 8);
+    member.peer_connected(ServerId(2), 8);
     member.settle();
     let uncertain = Flow::Uncertain { generation: 1, unsent_too: false };
     assert_eq!(member.take_flow(), [uncertain, Flow::Resume]);
@@ -178,8 +178,8 @@ fn another_link_to_the_same_leader_makes_what_was_sent_uncertain() {
 #[test]
 fn a_stream_that_carried_nothing_ends_without_a_word() {
     let mut member = follower();
-    member.forwarding.peer_disconnected(2, 7);
-    member.peer_connected(2, 8);
+    member.forwarding.peer_disconnected(ServerId(2), 7);
+    member.peer_connected(ServerId(2), 8);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause, Flow::Resume]);
 }
@@ -188,8 +188,8 @@ fn a_stream_that_carried_nothing_ends_without_a_word() {
 fn a_later_term_settles_what_came_back_and_what_never_will() {
     let mut member = follower();
     member.proposed(Millis(0), writes(1, 0, &[1]));
-    member.peer_connected(3, 1);
-    member.set_leadership(Leadership::Follower { leader: Some(3) }, 6);
+    member.peer_connected(ServerId(3), 1);
+    member.set_leadership(Leadership::Follower { leader: Some(ServerId(3)) }, 6);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause], "it may come back still");
     member.commit(1, 5, &[], false);
@@ -230,7 +230,7 @@ fn without_a_leader_for_too_long_those_who_wait_are_sent_away() {
     assert_eq!(member.take_flow(), [Flow::Uncertain { generation: 1, unsent_too: true }, Flow::Leaderless]);
     member.tick(Millis(2100));
     assert_eq!(member.take_flow(), [Flow::Uncertain { generation: 2, unsent_too: true }], "away is told once");
-    member.set_leadership(Leadership::Follower { leader: Some(2) }, 7);
+    member.set_leadership(Leadership::Follower { leader: Some(ServerId(2)) }, 7);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Resume]);
     member.set_leadership(LEADERLESS, 8);
@@ -266,7 +266,7 @@ fn who_has_no_space_serves_its_clients_as_without_a_leader() {
     leader.forwarding.stall(true);
     leader.settle();
     assert!(leader.take_flow().is_empty(), "its clients have nowhere to go");
-    leader.peer_connected(1, 70);
+    leader.peer_connected(ServerId(1), 70);
     leader.settle();
     assert_eq!(leader.take_flow(), [Flow::Pause], "it hands over, or nobody who is there has space");
     leader.proposed(Millis(0), writes(2, 0, &[3]));
@@ -347,7 +347,7 @@ fn a_server_that_sends_faster_than_commands_are_ordered_is_refused() {
 #[test]
 fn the_leader_tells_its_clock_and_hears_who_was_heard() {
     let (mut follower, mut leader) = (follower(), leader());
-    leader.peer_connected(1, 3);
+    leader.peer_connected(ServerId(1), 3);
     leader.tick(Millis(5000));
     let heartbeats = leader.take_sends();
     assert_eq!(sequences(&heartbeats), ["3: heartbeat 5000", "3: digest 1"]);
@@ -373,20 +373,21 @@ fn the_leader_tells_its_clock_and_hears_who_was_heard() {
 fn uninitialised_servers_greet_each_other_and_bootstrap_once() {
     let uninitialised = |server: u8| {
         let mut member = member(server);
-        member.forwarding.begin_uninitialised(Founders { own: server, voters: vec![1, 2], learners: vec![] }, false);
+        let founders = Founders { own: ServerId(server), voters: vec![ServerId(1), ServerId(2)], learners: vec![] };
+        member.forwarding.begin_uninitialised(founders, false);
         member
     };
     let (mut one, mut two) = (uninitialised(1), uninitialised(2));
-    one.peer_connected(2, 7);
+    one.peer_connected(ServerId(2), 7);
     assert_eq!(sequences(&one.take_sends()), ["7: uninitialised 0"]);
-    assert_eq!(one.forwarding.awaited(), [Awaited::Silent(2)]);
+    assert_eq!(one.forwarding.awaited(), [Awaited::Silent(ServerId(2))]);
     let say = |to: &mut Member, from: u8, sends: Vec<PeerSend>| {
         for send in sends {
-            let sender = Sender { peer: from, incarnation: 10 + u64::from(from), connection: 1 };
+            let sender = Sender { peer: ServerId(from), incarnation: 10 + u64::from(from), connection: 1 };
             assert_eq!(to.received(Millis(1), sender, send.message), Ok(()));
         }
     };
-    two.peer_connected(1, 8);
+    two.peer_connected(ServerId(1), 8);
     say(&mut one, 2, two.take_sends());
     let answer = one.take_sends();
     assert_eq!(sequences(&answer), ["7: uninitialised 12"], "at once");
@@ -411,13 +412,13 @@ fn uninitialised_servers_greet_each_other_and_bootstrap_once() {
     let late = Uninitialised { bootstrapped: true, ..lost };
     assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Uninitialised(late)), Ok(()));
     assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Uninitialised(lost)), Ok(()));
-    assert_eq!(one.forwarding.take_uninitialised(), [2]);
+    assert_eq!(one.forwarding.take_uninitialised(), [ServerId(2)]);
 }
 
 #[test]
 fn a_leader_that_goes_leaves_nobody_in_doubt() {
     let pause = PeerMessage::Pause(Pause { term: 5 });
-    let from = Sender { peer: 2, incarnation: 12, connection: 3 };
+    let from = Sender { peer: ServerId(2), incarnation: 12, connection: 3 };
     let mut member = follower();
     member.proposed(Millis(0), writes(1, 0, &[1]));
     assert_eq!(sequences(&member.take_sends()), ["7: forward 1"]);
@@ -432,7 +433,7 @@ fn a_leader_that_goes_leaves_nobody_in_doubt() {
     let batch = Batch { time: WallMillis(1), first_zxid: 5 << 32 | 1, features: 0, identities, commands };
     member.commit(1, 5, &batch.encode(), false);
     member.commit(2, 6, &[], false);
-    member.set_leadership(Leadership::Follower { leader: Some(2) }, 6);
+    member.set_leadership(Leadership::Follower { leader: Some(ServerId(2)) }, 6);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Resume], "all has come back");
     assert_eq!(sequences(&member.take_sends()), ["7: report 0", "7: forward 1"]);
@@ -441,10 +442,10 @@ fn a_leader_that_goes_leaves_nobody_in_doubt() {
 #[test]
 fn a_pause_ends_with_what_it_is_for_or_soon() {
     let mut member = follower();
-    let from = Sender { peer: 2, incarnation: 12, connection: 3 };
+    let from = Sender { peer: ServerId(2), incarnation: 12, connection: 3 };
     for (term, peer) in [(4, 2), (5, 3)] {
         let pause = PeerMessage::Pause(Pause { term });
-        member.received(Millis(1), Sender { peer, ..from }, pause).expect("passed over");
+        member.received(Millis(1), Sender { peer: ServerId(peer), ..from }, pause).expect("passed over");
     }
     member.settle();
     assert!(member.take_flow().is_empty(), "not of its leader");
@@ -460,18 +461,18 @@ fn a_pause_ends_with_what_it_is_for_or_soon() {
 #[test]
 fn a_leader_waits_for_all_that_are_linked() {
     let mut leader = leader();
-    leader.peer_connected(3, 9);
+    leader.peer_connected(ServerId(3), 9);
     leader.take_sends();
     leader.set_time(Millis(10));
     assert!(leader.pause() && !leader.pause(), "it asks once");
     assert_eq!(sequences(&leader.take_sends()), ["9: pause"]);
     assert!(!leader.is_paused());
-    let from = Sender { peer: 3, incarnation: 13, connection: 4 };
+    let from = Sender { peer: ServerId(3), incarnation: 13, connection: 4 };
     let report = SessionReport { term: 5, sequence: 0, echo: Millis(0), sessions: vec![] };
     leader.received(Millis(11), from, PeerMessage::SessionReport(report)).expect("the first");
     leader.received(Millis(11), from, PeerMessage::Paused(Paused { term: 5, sequence: 1 })).expect("the last");
     assert!(leader.is_paused());
-    leader.peer_connected(4, 10);
+    leader.peer_connected(ServerId(4), 10);
     assert!(!leader.is_paused());
     leader.set_time(Millis(10 + PAUSE_MAX_MS));
     assert!(leader.is_paused(), "it does not wait for ever");
@@ -483,9 +484,9 @@ fn a_leader_waits_for_all_that_are_linked() {
 fn a_former_leader_reports_its_sessions_before_it_has_applied_an_entry_of_the_next_one() {
     let mut member = leader();
     member.proposed(Millis(0), writes(2, 0, &[1]));
-    member.peer_connected(1, 7);
+    member.peer_connected(ServerId(1), 7);
     member.take_sends();
-    member.set_leadership(Leadership::Follower { leader: Some(1) }, 6);
+    member.set_leadership(Leadership::Follower { leader: Some(ServerId(1)) }, 6);
     member.settle();
     assert_eq!(member.take_flow(), [Flow::Pause], "its own commands may still be committed");
     assert_eq!(sequences(&member.take_sends()), ["7: report 0"]);
@@ -513,7 +514,8 @@ fn came_back(index: u64, (done, begun, ended): (usize, usize, usize)) -> Applied
         .into_iter()
         .chain(vec![Outcome::Underway(Box::new((Servers::default(), 0))); begun])
         .chain(vec![Outcome::Later(Box::new(Outcome::SessionClosed)); ended]);
-    let origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 11 };
+    let origin =
+        Origin { server: ServerId(1), shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 11 };
     let txn =
         |outcome| AppliedTxn { zxid: Zxid(0), changes: Changes::new(), session: None, origin: Some(origin), outcome };
     let batch = AppliedBatch { time: WallMillis(0), txns: outcomes.map(txn).collect() };

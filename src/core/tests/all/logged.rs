@@ -7,7 +7,7 @@ use corral_core::apply::StateMachine;
 use corral_core::apply::outcome::{AppliedTxn, Outcome};
 use corral_core::command::{Batch, Command, CommandKind};
 use corral_core::features;
-use corral_core::ids::{ConnId, Origin, SessionId, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Origin, ServerId, SessionId, ShardId, WallMillis};
 use corral_core::ops;
 use corral_core::ops::{CreateOp, OpResult, WriteOp};
 use corral_core::session::SessionTable;
@@ -19,7 +19,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/entries.txt");
-const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
+const ORIGIN: Origin =
+    Origin { server: ServerId(1), shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
 /// Before there were bounds, with the bounds of a budget, and with commands that a leader has judged.
 const RULES: [(&str, u32); 3] =
     [("unbounded", 0), ("bounded", features::BOUNDS), ("admitted", features::BOUNDS | features::ADMITTED)];

@@ -3,7 +3,7 @@
 use corral_core::apply::Proof;
 use corral_core::apply::outcome::AppliedBatch;
 use corral_core::command::{Command, CommandKind, Proposals};
-use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::ids::{ConnId, Millis, Origin, ServerId, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::ops;
 use corral_core::ops::WriteOp;
 use corral_core::sequencer::{Sequencer, SequencerConfig, take_wrong_attaches};
@@ -30,7 +30,7 @@ fn leader() -> Sequencer {
 
 fn command(slot: u32, kind: CommandKind) -> Command {
     let conn = ConnId { slot, generation: 1 };
-    Command::own(Some(Origin { server: 1, shard: ShardId(0), conn, incarnation: 1 }), kind)
+    Command::own(Some(Origin { server: ServerId(1), shard: ShardId(0), conn, incarnation: 1 }), kind)
 }
 
 fn attach(slot: u32, session: SessionId, password: [u8; 16]) -> Command {

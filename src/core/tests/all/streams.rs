@@ -10,7 +10,7 @@ use std::sync::Arc;
 use corral_core::apply::StateMachine;
 use corral_core::forwarding::peer::PeerMessage;
 use corral_core::forwarding::{EnsembleConfig, Leadership, Sender};
-use corral_core::ids::{ConnId, Millis, Zxid};
+use corral_core::ids::{ConnId, Millis, ServerId, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::sequencer::SequencerConfig;
 use corral_core::sequencer::reaper::ReapPolicy;
@@ -94,7 +94,7 @@ struct World {
 }
 
 fn server(at: usize) -> Server {
-    let id = u8::try_from(at + 1).expect("small");
+    let id = ServerId(u8::try_from(at + 1).expect("small"));
     let incarnation = 100 + at as u64;
     let reap = ReapPolicy { check_interval_ms: 60_000, deletes_per_minute_max: 100, never_used_max_ms: 0 };
     let config = SequencerConfig {
@@ -194,7 +194,7 @@ impl World {
         server.known = (term, Some(leader));
         let leadership = match leader == at {
             true => Leadership::Leader,
-            false => Leadership::Follower { leader: Some(u8::try_from(leader + 1).expect("small")) },
+            false => Leadership::Follower { leader: Some(ServerId(u8::try_from(leader + 1).expect("small"))) },
         };
         server.member.set_leadership(leadership, term);
         self.settle(at);
@@ -221,7 +221,7 @@ impl World {
         let notes = server.member.take_flow();
         server.to_shard.extend(notes.into_iter().map(ShardMessage::Flow));
         for send in server.member.take_sends() {
-            let link = self.links.get_mut(&(at, usize::from(send.peer) - 1)).expect("all are there");
+            let link = self.links.get_mut(&(at, usize::from(send.peer.0) - 1)).expect("all are there");
             if link.up && link.number == send.connection {
                 let mut bytes = Vec::new();
                 send.message.clone().encode(&mut bytes);
@@ -272,7 +272,7 @@ impl World {
         let to = self.random.index(SERVERS);
         let now = self.random.below(150);
         let Some(link) = self.links.get_mut(&(at, to)) else { return };
-        let id = u8::try_from(to + 1).expect("small");
+        let id = ServerId(u8::try_from(to + 1).expect("small"));
         if link.up && now == 0 {
             link.up = false;
             link.flying.clear();
@@ -368,7 +368,7 @@ impl World {
         let Some(link) = self.links.get_mut(&(from, to)) else { return };
         let Some(message) = link.flying.pop_front() else { return };
         let sender = Sender {
-            peer: u8::try_from(from + 1).expect("small"),
+            peer: ServerId(u8::try_from(from + 1).expect("small")),
             incarnation: 100 + from as u64,
             connection: link.number,
         };

@@ -1,6 +1,6 @@
 //! The snapshot's bytes: what they keep, how small they are, and that damaged ones never do harm.
 
-use corral_core::ids::{ConnId, Origin, SessionId, ShardId, Zxid};
+use corral_core::ids::{ConnId, Origin, ServerId, SessionId, ShardId, Zxid};
 use corral_core::shared::{Data, Text};
 use corral_core::tree::acl::{Acl, AclEntry, AclList, identity};
 use corral_core::tree::change::Change;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const SEED: u64 = 99;
 
 const OWNER: Origin =
-    Origin { server: 1, shard: ShardId(2), conn: ConnId { slot: 3, generation: 4 }, incarnation: 1 << 40 };
+    Origin { server: ServerId(1), shard: ShardId(2), conn: ConnId { slot: 3, generation: 4 }, incarnation: 1 << 40 };
 
 fn below(random: &mut SplitMix64, limit: usize) -> usize {
     usize::try_from(random.next_u64() % limit as u64).expect("below a usize")

@@ -30,7 +30,7 @@ impl Ensemble {
     pub(super) fn begin_turn(&mut self, replica: &mut Replica, sequencer: &mut Sequencer) {
         self.peers.begin_turn(replica.raft(), sequencer);
         for uninitialised in self.forwarding.take_uninitialised() {
-            replica.report_uninitialised(ServerId(uninitialised));
+            replica.report_uninitialised(uninitialised);
         }
     }
 
@@ -80,10 +80,10 @@ impl Ensemble {
 /// Handles an event of another server.
 pub(super) fn handle(peers: &mut Peers, peer: ServerId, event: PeerEvent, context: &mut PeerContext<'_>) {
     match event {
-        PeerEvent::Name { resolves } => context.forwarding.founder(context.now, peer.0, resolves),
+        PeerEvent::Name { resolves } => context.forwarding.founder(context.now, peer, resolves),
         PeerEvent::ConnectedTo { stream } => peers.connected_to(peer, stream, context),
         PeerEvent::DisconnectedFrom { stream, gone } => {
-            context.forwarding.peer_disconnected(peer.0, stream);
+            context.forwarding.peer_disconnected(peer, stream);
             // The announcement of a snapshot may be lost: it is announced again.
             undelivered(peer, true, context.replica);
             if gone {

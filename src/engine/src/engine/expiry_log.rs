@@ -21,7 +21,7 @@ impl ExpiryLog {
         let lines = expired.len().min(LINES_PER_SECOND - so_far);
         (self.second, self.lines) = (second, so_far + lines);
         for session in &expired[..lines] {
-            let server = sessions.get(session).and_then(|known| known.owner).map(|origin| origin.server);
+            let server = sessions.get(session).and_then(|known| known.owner).map(|origin| origin.server.0);
             tracing::info!(%session, server, "session expired");
         }
         if expired.len() > lines {

@@ -7,7 +7,7 @@
 //!
 //! [`Event::StateCorrupt`]: crate::Event::StateCorrupt
 
-use corral_consensus::{Index, Role};
+use corral_consensus::{Index, Role, ServerId};
 use corral_core::forwarding::Divergence;
 use corral_core::ids::Millis;
 
@@ -29,7 +29,7 @@ pub(super) struct StateRepair {
     /// When a difference of digests is reported, if it is still there.
     report_at: Option<Millis>,
     /// The server that was reported last, and whether a majority contradicted it.
-    reported: Option<(u8, bool)>,
+    reported: Option<(ServerId, bool)>,
 }
 
 /// A repair in progress.
@@ -113,9 +113,8 @@ impl StateRepair {
     pub(super) fn compare_digests(&mut self, context: &mut Context<'_>) -> Option<CorruptState> {
         let now = context.now.millis();
         let voters = &context.replica.raft().membership().voters;
-        let voters: Vec<u8> = voters.iter().map(|id| id.0).collect();
         let forwarding = context.forwarding.as_mut()?;
-        let (found, differs) = (forwarding.divergence(&voters), forwarding.differs());
+        let (found, differs) = (forwarding.divergence(voters), forwarding.differs());
         let Some(Divergence { index, own, others, peer, outvoted, confirmed, with_own, with_other }) = found else {
             self.report_at = None;
             // The entries of the other server may be too old or too new to compare.

@@ -55,7 +55,7 @@ fn engine() -> Engine {
     let restored = Restored { hard_state, entries: (1..=3).map(entry).collect(), ..Restored::default() };
     let raft = RaftNode::with_membership(config, voters.clone(), restored).expect("it is consistent");
     let ensemble = EnsembleSettings {
-        own: 1,
+        own: ServerId(1),
         configured: Vec::new(),
         client_addr: "127.0.0.1:2181".parse().expect("an address"),
         wanted: voters,

@@ -3,7 +3,7 @@
 //!
 //! Only votes that were sent count. A decision that a server loses in a crash before it sends anything does not.
 
-use corral_consensus::{HardState, Membership, ServerId};
+use corral_consensus::{HardState, Membership};
 
 use crate::check::checkers::Checkers;
 use crate::check::members;
@@ -26,7 +26,7 @@ pub(super) fn keeps_its_vote(checkers: &Checkers, server: usize, state: &HardSta
     if checkers.elections.emptied.get(&server).is_some_and(|upto| term <= upto) {
         return Ok(());
     }
-    let right = state.term.0 > *term || state.term.0 == *term && state.vote == Some(ServerId(server_id(*whom)));
+    let right = state.term.0 > *term || state.term.0 == *term && state.vote == Some(server_id(*whom));
     require(right, "elections", || {
         format!("server {} voted for {} in term {term} and remembers {state:?}", server + 1, whom + 1)
     })

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use corral_core::apply::StateMachine;
-use corral_core::ids::{Millis, ShardId, WallMillis};
+use corral_core::ids::{Millis, ServerId, ShardId, WallMillis};
 use corral_core::limits::ShardLimits;
 use corral_core::sequencer::reaper::ReapPolicy;
 use corral_core::sequencer::{Sequencer, SequencerConfig};
@@ -14,7 +14,7 @@ use corral_wire::fourletter::FourLetter;
 
 use crate::request;
 
-const SERVER: u8 = 1;
+const SERVER: ServerId = ServerId(1);
 const INCARNATION: u64 = 7;
 
 /// A shard that serves every operation and every four-letter command but `dump`.

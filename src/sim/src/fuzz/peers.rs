@@ -8,7 +8,7 @@ use corral_core::command::{Batch, CommandKind};
 use corral_core::forwarding::peer::{
     Digest, Forward, Heartbeat, Pause, Paused, PeerMessage, SessionReport, Uninitialised,
 };
-use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
+use corral_core::ids::{ConnId, Millis, Origin, ServerId, SessionId, ShardId, WallMillis, Zxid};
 use corral_core::session::SessionTable;
 use corral_core::tree::view::View;
 
@@ -19,7 +19,7 @@ use crate::violation::Violation;
 use crate::violation::require;
 
 /// The sender, in its present start.
-const SERVER: u8 = 2;
+const SERVER: ServerId = ServerId(2);
 const INCARNATION: u64 = 5;
 
 pub(super) fn peer(input: &[u8]) -> Result<Tally, Violation> {

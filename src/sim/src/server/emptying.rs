@@ -1,6 +1,6 @@
 //! The emptied disks: whether the ensemble can do without a disk, and when the server of an emptied one votes again.
 
-use corral_consensus::{Role, ServerId};
+use corral_consensus::Role;
 use corral_storage::SimDisk;
 
 use crate::check::elections;
@@ -27,7 +27,7 @@ pub(super) fn note_members(world: &mut World) {
         world.note(format_args!("server {}: members are {members:?}", world.at + 1));
     }
     let Some(emptied) = world.emptied.filter(|_| newest && leads) else { return };
-    let own = ServerId(server_id(emptied));
+    let own = server_id(emptied);
     let observes = wanted.learners.contains(&own) && members.learners.contains(&own);
     let belongs = members.voters.contains(&own) || observes;
     let server = world.nodes[emptied].server.as_ref();

@@ -8,7 +8,7 @@ use corral_engine::PeerAddress;
 
 use crate::check::members;
 use crate::reconfig::{Change, PEER_PORT};
-use crate::servers::{founders, is_member, server_id, server_ids};
+use crate::servers::{founders, is_member, server_id};
 use crate::world::{Stage, World};
 
 /// Worlds in which a file lacks a server at first, in a thousand.
@@ -23,22 +23,22 @@ const ON_ITS_WAY: u64 = 6_000_000;
 pub(super) fn write_file(world: &mut World) {
     let Some(ensemble) = world.options.ensemble else { return };
     let own = server_id(world.at);
-    let mut file: BTreeMap<u8, u16> = (0..ensemble.servers).map(|at| (server_id(at), PEER_PORT)).collect();
+    let mut file: BTreeMap<ServerId, u16> = (0..ensemble.servers).map(|at| (server_id(at), PEER_PORT)).collect();
     if world.options.has_list() {
         let updates = world.stage != Stage::Busy || world.schedule.per_mille(300);
         let seats = world.check.model.list.as_ref().map(|list| &list.seats);
         if let Some(seats) = seats.filter(|_| updates) {
-            file = seats.iter().map(|(id, seat)| (*id, seat.peer_port)).collect();
+            file = seats.iter().map(|(id, seat)| (ServerId(*id), seat.peer_port)).collect();
         }
         // Its own port an operator always knows.
-        let listed = seats.and_then(|seats| seats.get(&own)).map(|seat| seat.peer_port);
+        let listed = seats.and_then(|seats| seats.get(&own.0)).map(|seat| seat.peer_port);
         file.insert(own, listed.unwrap_or_else(|| port_of(world, world.at)));
     }
     // Now and then an operator's first try lacks a server in one file: then the founders' files differ, and no
     // server may begin. Two such files would agree on an ensemble without that server, as they should.
     let is_first = world.at == 0 && world.nodes[0].life == 0 && file.len() > 2;
     let odd = world.options.has_list() && is_first && world.schedule.per_mille(ODD_FILES);
-    if let Some(lacking) = (1..=server_id(ensemble.servers - 1)).rev().find(|id| odd && *id != own) {
+    if let Some(lacking) = (0..ensemble.servers).rev().map(server_id).find(|id| odd && *id != own) {
         file.remove(&lacking);
         world.note(format_args!("the file of server {own} lacks server {lacking}"));
     }
@@ -48,7 +48,7 @@ pub(super) fn write_file(world: &mut World) {
 
 /// The servers in the file of a starting server, as its configuration has them.
 pub(super) fn configured(world: &World) -> Vec<PeerAddress> {
-    let address = |(id, port): (&u8, &u16)| PeerAddress { id: ServerId(*id), host: format!("h{id}"), port: *port };
+    let address = |(id, port): (&ServerId, &u16)| PeerAddress { id: *id, host: format!("h{id}"), port: *port };
     world.nodes[world.at].file.iter().map(address).collect()
 }
 
@@ -74,7 +74,7 @@ pub(super) fn finds(world: &World, at: usize, other: usize) -> bool {
 
 /// Whether that server accepts others at the port that the newest list says.
 pub(super) fn is_at_listed_port(world: &World, at: usize) -> bool {
-    let listed = world.check.model.list.as_ref().and_then(|list| list.seats.get(&server_id(at)));
+    let listed = world.check.model.list.as_ref().and_then(|list| list.seats.get(&server_id(at).0));
     let server = world.nodes[at].server.as_ref();
     listed.is_none_or(|seat| server.is_some_and(|server| server.listens.contains(&seat.peer_port)))
 }
@@ -94,8 +94,9 @@ pub(super) fn listen(world: &mut World, port: u16) {
 pub(crate) fn wanted(world: &World) -> Option<Membership> {
     let ensemble = world.options.ensemble?;
     let Some(list) = &world.check.model.list else { return Some(founders(&ensemble)) };
-    let of = |observer: bool| list.seats.iter().filter(move |(_, seat)| seat.observer == observer).map(|(id, _)| id);
-    Some(Membership::simple(&server_ids(of(false)), &server_ids(of(true))))
+    let seats = |observer: bool| list.seats.iter().filter(move |(_, seat)| seat.observer == observer);
+    let of = |observer| seats(observer).map(|(id, _)| ServerId(*id)).collect::<Vec<_>>();
+    Some(Membership::simple(&of(false), &of(true)))
 }
 
 /// Whether that server belongs to the ensemble by the newest list.

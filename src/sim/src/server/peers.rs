@@ -40,22 +40,21 @@ pub(super) fn know(world: &mut World, servers: &[PeerAddress]) {
     let mut known = BTreeMap::new();
     let mut moved = BTreeSet::new();
     for PeerAddress { id, port, .. } in servers {
-        let id = id.0;
-        let mut ports = server.known.get(&id).cloned().unwrap_or_default();
+        let mut ports = server.known.get(id).cloned().unwrap_or_default();
         if ports.insert(*port) && ports.len() > 1 {
-            moved.insert(id);
+            moved.insert(id.0);
         }
-        known.insert(id, ports);
+        known.insert(*id, ports);
     }
     if server.known == known {
         return;
     }
     server.known = known;
-    let names: Vec<u8> = server.known.keys().copied().collect();
+    let names: Vec<u8> = server.known.keys().map(|id| id.0).collect();
     world.note(format_args!("server {} knows {names:?}, moved are {moved:?}", at + 1));
     for other in (0..world.nodes.len()).filter(|other| *other != at) {
         if list::knows(world, at, other) {
-            if moved.contains(&server_id(other)) {
+            if moved.contains(&server_id(other).0) {
                 break_wire(world, at, other, true);
             }
             dial_soon(world, at, other);
@@ -83,7 +82,7 @@ pub(super) fn plan_dial(world: &mut World, from: usize, to: usize) {
 
 /// A link's thread reports an event of the link with `about` to the consensus actor of `at`.
 pub(super) fn report(world: &mut World, at: usize, about: usize, event: PeerEvent) {
-    let event = engine::Event::Peer(ServerId(server_id(about)), event);
+    let event = engine::Event::Peer(server_id(about), event);
     let before = std::mem::replace(&mut world.at, at);
     world.mail(Channel::LinksToConsensus(about), Inner::ToConsensus(event));
     world.at = before;

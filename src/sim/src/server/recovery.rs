@@ -1,7 +1,7 @@
 //! The state of the simulated disk at a start, and the engine's recovery from that; with the bugs that are planted in
 //! it.
 
-use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership, ServerId};
+use corral_consensus::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config as RaftConfig, Membership};
 use corral_core::cost::COMMAND_MAX;
 use corral_core::features;
 use corral_core::forwarding::{EnsembleConfig, Founders};
@@ -16,7 +16,7 @@ use corral_storage::{Disk as _, RecoveredLog, SimDisk};
 use crate::options::{Bug, Options, Switches};
 use crate::reconfig::{lines, participants};
 use crate::server::snapshot_file::{newest, text};
-use crate::servers::{founders, server_id, server_ids};
+use crate::servers::{founders, server_id};
 use crate::world::World;
 use crate::world::observed_machine::ObservedMachine;
 
@@ -116,14 +116,14 @@ pub(super) fn decide_on_damage(world: &World) -> OnDamage {
     let list = node.remembered.as_ref().map(|stored| &stored.servers);
     let loaded = newest(&node.disk).ok().flatten();
     let extra = loaded.as_ref().map(|loaded| loaded.snapshot.extra());
-    on_damage(ServerId(server_id(world.at)), &configured_members(world), list, extra)
+    on_damage(server_id(world.at), &configured_members(world), list, extra)
 }
 
 /// The members by configuration, with this server.
 fn configured_members(world: &World) -> Membership {
-    let own = [server_id(world.at)];
     let file = &world.nodes[world.at].file;
-    Membership::simple(&if file.is_empty() { server_ids(&own) } else { server_ids(file.keys()) }, &[])
+    let voters = if file.is_empty() { vec![server_id(world.at)] } else { file.keys().copied().collect() };
+    Membership::simple(&voters, &[])
 }
 
 /// The kind of this server's data by its disk, or by a bug.
@@ -145,11 +145,11 @@ fn data_kind(world: &World, loaded: Option<&LoadedSnapshot>, found: &Found) -> R
 }
 
 fn raft_config(world: &World, incarnation: u64, payload_bytes_max: usize) -> RaftConfig {
-    let id = ServerId(server_id(world.at));
+    let id = server_id(world.at);
     let in_ensemble = world.options.ensemble.is_some();
     RaftConfig {
         id,
-        voters: if in_ensemble { server_ids(world.nodes[world.at].file.keys()) } else { vec![id] },
+        voters: if in_ensemble { world.nodes[world.at].file.keys().copied().collect() } else { vec![id] },
         learners: Vec::new(),
         election_ticks: ELECTION_TICKS,
         heartbeat_ticks: if in_ensemble { HEARTBEAT_TICKS } else { 1 },

@@ -19,7 +19,7 @@ use crate::model::SUPER_ID;
 use crate::options::Options;
 use crate::server::recovery::{ELECTION, Started, TICK};
 use crate::server::{consensus, ending, judges, list, recovery, spoiled};
-use crate::servers::{server_id, server_ids};
+use crate::servers::server_id;
 use crate::shard_driver::ShardDriver;
 use crate::violation::{Checked, Violation};
 use crate::world::event::{Channel, Inner};
@@ -129,7 +129,7 @@ fn settings(world: &World, newest: Option<Offered>) -> Settings {
         own: server_id(world.at),
         configured: list::configured(world),
         client_addr: std::net::SocketAddr::from(([127, 0, 0, 1], 3)),
-        wanted: Membership::simple(&server_ids(node.file.keys()), &[]),
+        wanted: Membership::simple(&Vec::from_iter(node.file.keys().copied()), &[]),
         stored: node.remembered.clone(),
         read_only: false,
         election: Micros(ELECTION),

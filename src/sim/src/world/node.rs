@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use corral_consensus::ServerId;
 use corral_engine::StoredServers;
 use corral_storage::SimDisk;
 
@@ -24,7 +25,7 @@ pub(crate) struct Node {
     /// Before this time signs of life that reach it may not reach the leader.
     pub(crate) unsure_until: u64,
     /// The servers by its configuration, with their ports for each other.
-    pub(crate) file: BTreeMap<u8, u16>,
+    pub(crate) file: BTreeMap<ServerId, u16>,
     /// .. and an operator has left one out.
     pub(crate) has_odd_file: bool,
     /// The newest membership that it has known.

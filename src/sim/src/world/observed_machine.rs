@@ -53,14 +53,14 @@ impl Replicated for ObservedMachine {
             return seen;
         }
         let known = self.sequencer.servers().known();
-        let all: std::collections::BTreeSet<u8> =
+        let all: std::collections::BTreeSet<ServerId> =
             known.map(|list| list.0.keys().copied().collect()).unwrap_or_default();
         MembersSeen { reached: all.clone(), in_step: all, ..seen }
     }
 
     /// With [`Bug::AnswerAtOnce`] it ends with its beginning.
     fn membership_step(&mut self, mut step: Proposal) -> Proposal {
-        self.ticked.steps.push(format!("{:?}", step.changes));
+        self.ticked.steps.push(format!("{:?}", step.changes.iter().map(|(id, seat)| (id.0, seat)).collect::<Vec<_>>()));
         if self.bug == Some(Bug::AnswerAtOnce)
             && !step.changes.is_empty()
             && let Ok(mut batch) = Batch::decode(&step.context)
@@ -75,8 +75,8 @@ impl Replicated for ObservedMachine {
 }
 
 impl ObservedMachine {
-    pub(crate) fn new(sequencer: Sequencer, bug: Option<Bug>, server: u8) -> ObservedMachine {
-        let diverges = server == 2 && bug == Some(Bug::Diverge);
+    pub(crate) fn new(sequencer: Sequencer, bug: Option<Bug>, server: ServerId) -> ObservedMachine {
+        let diverges = server == ServerId(2) && bug == Some(Bug::Diverge);
         ObservedMachine { sequencer, bug, diverges, committed: Vec::new(), ticked: Seen::default() }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use corral_consensus::{Membership, Micros};
+use corral_consensus::{Membership, Micros, ServerId};
 use corral_core::apply::outcome::AppliedBatch;
 use corral_core::ids::ConnId;
 use corral_core::sequencer::FrozenState;
@@ -79,7 +79,7 @@ pub(crate) struct Server {
     /// Requests of its clients go to the leader, and so do its reports of them.
     pub(crate) flows: bool,
     /// The servers that it dials and lets in, with all ports at which it has known them.
-    pub(crate) known: BTreeMap<u8, BTreeSet<u16>>,
+    pub(crate) known: BTreeMap<ServerId, BTreeSet<u16>>,
     /// The ports at which it accepts other servers.
     pub(crate) listens: BTreeSet<u16>,
     pub(crate) members: Membership,

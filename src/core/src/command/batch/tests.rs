@@ -1,7 +1,7 @@
 //! Batches survive the log, and nothing but a batch is taken for one.
 
 use super::*;
-use crate::ids::SessionId;
+use crate::ids::{ServerId, SessionId};
 use crate::ops;
 use crate::ops::CreateOp;
 use crate::ops::STAT_FIELDS;
@@ -15,7 +15,7 @@ fn unweighed(rest: &[u8]) -> Take<'_> {
 
 fn origin(incarnation: u64) -> Option<Origin> {
     let conn = ConnId { slot: 300, generation: 4 };
-    Some(Origin { server: 1, shard: ShardId(2), conn, incarnation })
+    Some(Origin { server: ServerId(1), shard: ShardId(2), conn, incarnation })
 }
 
 fn command(origin: Option<Origin>, kind: CommandKind) -> Command {

@@ -1,7 +1,7 @@
 //! Lines of `mntr`.
 
 use super::*;
-use crate::ids::{Millis, WallMillis};
+use crate::ids::{Millis, ServerId, WallMillis};
 use crate::report::facts::{Moment, ServerFacts, Timing};
 use crate::report::gathered::Report;
 use crate::shard::pieces::{Piece, Totals};
@@ -34,7 +34,7 @@ fn summaries_as_zookeeper_prints_them() {
 
 #[test]
 fn every_line_is_a_key_and_a_value_and_none_comes_twice() {
-    let peers = [3, 5].map(|id| PeerFacts { id, ..PeerFacts::default() }).to_vec();
+    let peers = [3, 5].map(|id| PeerFacts { id: ServerId(id), ..PeerFacts::default() }).to_vec();
     let facts = ServerFacts { peers, quorum: Some(Quorum::default()), ..ServerFacts::default() };
     let text = told(Totals::default(), facts);
     let mut keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once('\t')?.0)).collect();

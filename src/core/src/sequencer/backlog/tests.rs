@@ -5,7 +5,7 @@ use crate::apply::outcome::{AppliedBatch, Outcome};
 use crate::command::{Batch, Command, CommandKind, Proposals};
 use crate::cost::COMMAND_MAX;
 use crate::features;
-use crate::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
+use crate::ids::{ConnId, Millis, Origin, ServerId, SessionId, ShardId, WallMillis};
 use crate::ops;
 use crate::ops::{OpResult, WriteOp};
 use crate::sequencer::{Sequencer, SequencerConfig};
@@ -20,7 +20,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use corral_wire::error::ErrorCode;
 
-const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
+const ORIGIN: Origin =
+    Origin { server: ServerId(1), shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
 const SESSION: SessionId = SessionId(7);
 /// So many changes cost more than one command may.
 const MANY: usize = 20_000;

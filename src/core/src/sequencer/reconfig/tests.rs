@@ -3,7 +3,7 @@
 use super::*;
 use crate::apply::StateMachine;
 use crate::features;
-use crate::ids::{ConnId, ShardId};
+use crate::ids::{ConnId, ServerId, ShardId};
 use crate::sequencer::reaper::ReapPolicy;
 use crate::sequencer::{Sequencer, SequencerConfig};
 use crate::servers::reconfig::Reconfig;
@@ -11,7 +11,8 @@ use crate::session::SessionTable;
 use crate::tree::view::View;
 
 const LINES: &str = "server.1=a:1:2:participant;3\nserver.2=b:1:2:participant;3\nserver.3=c:1:2:participant;3\n";
-const ASKER: Origin = Origin { server: 2, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
+const ASKER: Origin =
+    Origin { server: ServerId(2), shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
 
 /// A leader, server 1 of three, and the members as it observes them.
 struct Leader {
@@ -21,8 +22,8 @@ struct Leader {
     now: u64,
 }
 
-fn set(ids: &[u8]) -> BTreeSet<u8> {
-    ids.iter().copied().collect()
+fn set(ids: &[u8]) -> BTreeSet<ServerId> {
+    ids.iter().copied().map(ServerId).collect()
 }
 
 impl Leader {
@@ -108,7 +109,7 @@ impl Leader {
 
     fn ids(&self) -> Vec<u8> {
         let list = apply::servers(self.sequencer.machine().view()).expect("there is a list").0;
-        list.0.keys().copied().collect()
+        list.0.keys().map(|id| id.0).collect()
     }
 }
 
@@ -126,15 +127,18 @@ fn who_joins_learns_first() {
     let version = leader.sequencer.servers().version();
     leader.ask("server.4=d:1:2;3", "");
     assert!(leader.sequencer.is_reconfiguring() && leader.sequencer.servers().version() != version);
-    assert!(leader.sequencer.servers().known().is_some_and(|list| list.0.contains_key(&4)), "it is to be dialled");
-    assert_eq!(leader.sequencer.servers().wanted().expect("a list").last(), Some(&(4, Role::Observer)));
+    assert!(
+        leader.sequencer.servers().known().is_some_and(|list| list.0.contains_key(&ServerId(4))),
+        "it is to be dialled"
+    );
+    assert_eq!(leader.sequencer.servers().wanted().expect("a list").last(), Some(&(ServerId(4), Role::Observer)));
     assert_eq!(leader.look(10), None, "a majority is there, and the joiner may yet come");
     assert_eq!(leader.sequencer.servers().step(), ReconfigStep::CatchingUp);
     (leader.seen.learners, leader.seen.in_step) = (set(&[4]), set(&[1, 2, 3, 4]));
     let begins = leader.look(10).expect("it is in step");
     assert_eq!(
         (begins.changes.as_slice(), leader.sequencer.servers().step()),
-        (&[(4, Seat::Voter)][..], ReconfigStep::Entering)
+        (&[(ServerId(4), Seat::Voter)][..], ReconfigStep::Entering)
     );
     assert_eq!(leader.ids(), [1, 2, 3]);
     let answers = leader.carry_out(begins);
@@ -153,7 +157,7 @@ fn a_server_that_is_not_needed_is_not_waited_for_long() {
     let answers = leader.order();
     assert!(configured(&answers), "it learns already, and votes later: {answers:?}");
     assert_eq!(leader.ids(), [1, 2, 3, 4]);
-    assert_eq!(leader.sequencer.servers().wanted().expect("a list").last(), Some(&(4, Role::Participant)));
+    assert_eq!(leader.sequencer.servers().wanted().expect("a list").last(), Some(&(ServerId(4), Role::Participant)));
     assert_eq!(leader.look(10), None);
 }
 
@@ -163,13 +167,13 @@ fn who_leaves_hears_of_it_if_he_can() {
     leader.ask("", "3");
     leader.seen.in_step = set(&[1, 2]);
     assert_eq!(leader.look(RECONFIG_FAREWELL_MS - 1), None);
-    assert_eq!(leader.look(1).expect("he may be lost").changes, [(3, Seat::None)]);
+    assert_eq!(leader.look(1).expect("he may be lost").changes, [(ServerId(3), Seat::None)]);
     let mut leader = Leader::new();
     leader.ask("", "3");
     leader.seen.in_step = set(&[1, 2]);
     assert_eq!(leader.look(10), None);
     leader.seen.in_step = set(&[1, 2, 3]);
-    assert_eq!(leader.look(10).expect("he is in step").changes, [(3, Seat::None)]);
+    assert_eq!(leader.look(10).expect("he is in step").changes, [(ServerId(3), Seat::None)]);
 }
 
 /// It got its vote between the order to observe and the list that says so, and had it for ever.
@@ -179,18 +183,18 @@ fn who_is_to_observe_is_given_no_vote_meanwhile() {
     leader.seen.voters = set(&[1, 2]);
     (leader.seen.learners, leader.seen.in_step) = (set(&[3]), set(&[1, 2]));
     let role = |leader: &Leader| leader.sequencer.servers().wanted().expect("a list").last().copied();
-    assert_eq!(role(&leader), Some((3, Role::Participant)), "it was emptied, and learns");
+    assert_eq!(role(&leader), Some((ServerId(3), Role::Participant)), "it was emptied, and learns");
     leader.ask("server.3=c:1:2:observer;3", "");
-    assert_eq!(role(&leader), Some((3, Role::Observer)));
+    assert_eq!(role(&leader), Some((ServerId(3), Role::Observer)));
     for _ in 0..2 {
         assert_eq!(leader.look(10), None, "its place is the right one already");
         assert_eq!(
             (role(&leader), leader.sequencer.servers().step()),
-            (Some((3, Role::Observer)), ReconfigStep::Entering)
+            (Some((ServerId(3), Role::Observer)), ReconfigStep::Entering)
         );
     }
     assert!(configured(&leader.order()));
-    assert_eq!((role(&leader), leader.sequencer.is_reconfiguring()), (Some((3, Role::Observer)), false));
+    assert_eq!((role(&leader), leader.sequencer.is_reconfiguring()), (Some((ServerId(3), Role::Observer)), false));
 }
 
 #[test]
@@ -201,7 +205,7 @@ fn without_a_majority_nothing_happens() {
     assert_eq!(leader.look(RECONFIG_UNREACHED_MS), None);
     assert!(failed(&leader.order(), ErrorCode::NewConfigNoQuorum));
     assert_eq!(leader.ids(), [1, 2, 3]);
-    assert_eq!(leader.look(1), Some(Proposal { changes: [(4, Seat::None)].into(), context: Vec::new() }));
+    assert_eq!(leader.look(1), Some(Proposal { changes: [(ServerId(4), Seat::None)].into(), context: Vec::new() }));
     // The change waits for servers that can be reached.
     let mut leader = Leader::new();
     leader.ask("server.4=d:1:2;3,server.5=e:1:2;3", "2,3");
@@ -221,19 +225,19 @@ fn one_after_the_other() {
     leader.ask("", "3");
     assert!(failed(&leader.order(), ErrorCode::ReconfigInProgress));
     let begins = leader.look(1).expect("an observer is not waited for");
-    assert_eq!(begins.changes, [(4, Seat::Learner)]);
+    assert_eq!(begins.changes, [(ServerId(4), Seat::Learner)]);
     assert!(configured(&leader.carry_out(begins)));
-    leader.seen.in_step.insert(4);
+    leader.seen.in_step.insert(ServerId(4));
     leader.ask("", "1,4");
     let begins = leader.look(1).expect("the others are in step");
-    assert_eq!(begins.changes, [(1, Seat::None), (4, Seat::None)]);
-    assert_eq!([1, 2].map(|id| leader.sequencer.servers().lists(id)), [Some(true); 2]);
+    assert_eq!(begins.changes, [(ServerId(1), Seat::None), (ServerId(4), Seat::None)]);
+    assert_eq!([1, 2].map(|id| leader.sequencer.servers().lists(ServerId(id))), [Some(true); 2]);
     assert!(configured(&leader.carry_out(begins)));
-    assert_eq!([1, 2].map(|id| leader.sequencer.servers().lists(id)), [Some(false), Some(true)]);
+    assert_eq!([1, 2].map(|id| leader.sequencer.servers().lists(ServerId(id))), [Some(false), Some(true)]);
     assert_eq!(leader.ids(), [2, 3]);
     leader.ask("server.2=b:1:2:observer;3", "");
     let begins = leader.look(1).expect("one is enough");
-    assert_eq!(begins.changes, [(2, Seat::Learner)]);
+    assert_eq!(begins.changes, [(ServerId(2), Seat::Learner)]);
 }
 
 /// It was forgotten with the end of the one before, and its client waited for ever.

@@ -236,7 +236,7 @@ pub(crate) struct Ephemerals {
 }
 
 /// A session as a snapshot keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Archive, Serialize)]
 pub struct SnapshotSession {
     /// Id of the session.
     pub id: SessionId,

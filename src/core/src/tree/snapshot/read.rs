@@ -9,7 +9,7 @@ use super::layout::{SnapshotLayout, SnapshotStats};
 use super::meta::CheckedMeta;
 use super::node::SnapshotNode;
 use super::section::{CheckedSection, SnapshotBytes, slice};
-use crate::ids::{ArchivedOrigin, ConnId, Origin, SessionId, ShardId, Zxid};
+use crate::ids::{ArchivedOrigin, ConnId, Origin, ServerId, SessionId, ShardId, Zxid};
 use crate::shared::Text;
 use crate::tree::acl::AclList;
 use crate::tree::path_hash::{SECTION_BITS_MAX, section_of};
@@ -199,7 +199,7 @@ impl core::fmt::Debug for Snapshot {
 /// An origin as a value.
 fn origin(archived: &ArchivedOrigin) -> Origin {
     Origin {
-        server: archived.server,
+        server: ServerId(archived.server.0),
         shard: ShardId(archived.shard.0.to_native()),
         conn: ConnId { slot: archived.conn.slot.to_native(), generation: archived.conn.generation.to_native() },
         incarnation: archived.incarnation.to_native(),

@@ -5,7 +5,7 @@ use corral_core::apply::outcome::{AppliedBatch, AppliedEntry};
 use corral_core::command::Proposals;
 use corral_core::forwarding::peer::{PeerFault, PeerMessage};
 use corral_core::forwarding::{EnsembleConfig, Forwarding, Leadership, PeerSend, Sender};
-use corral_core::ids::{Millis, SessionId, ShardId, WallMillis};
+use corral_core::ids::{Millis, ServerId, SessionId, ShardId, WallMillis};
 use corral_core::sequencer::{Sequencer, SequencerConfig, take_wrong_attaches};
 use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
@@ -84,7 +84,7 @@ impl Member {
         self.forwarding.received(now, from, message, &mut self.sequencer)
     }
 
-    pub(crate) fn peer_connected(&mut self, peer: u8, connection: u64) {
+    pub(crate) fn peer_connected(&mut self, peer: ServerId, connection: u64) {
         self.forwarding.peer_connected(self.now, peer, connection);
     }
 

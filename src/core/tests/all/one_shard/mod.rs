@@ -5,7 +5,7 @@
 use corral_core::apply::StateMachine;
 use corral_core::apply::outcome::AppliedBatch;
 use corral_core::command::{Batch, Command, CommandKind, Proposals};
-use corral_core::ids::{ConnId, Millis, Origin, ShardId, WallMillis, Zxid};
+use corral_core::ids::{ConnId, Millis, Origin, ServerId, ShardId, WallMillis, Zxid};
 use corral_core::limits::ShardLimits;
 use corral_core::session::SessionTable;
 use corral_core::shard::Flow;
@@ -207,7 +207,7 @@ impl Server {
 
     /// Orders a command of the leader's own, for a connection or for none.
     pub fn own(&mut self, conn: Option<ConnId>, kind: CommandKind) {
-        let origin = conn.map(|conn| Origin { server: 1, shard: ShardId(0), conn, incarnation: 1 });
+        let origin = conn.map(|conn| Origin { server: ServerId(1), shard: ShardId(0), conn, incarnation: 1 });
         let commands = vec![Command::own(origin, kind)];
         self.commit_these(Proposals { commands, ..Proposals::default() });
     }

@@ -7,7 +7,7 @@ use corral_core::apply::StateMachine;
 use corral_core::apply::outcome::{AppliedTxn, Outcome};
 use corral_core::command::{Command, CommandKind, Proposals};
 use corral_core::cost::{COMMAND_MAX, ENTRY_MAX};
-use corral_core::ids::{ConnId, Millis, Origin, SessionId, ShardId, WallMillis};
+use corral_core::ids::{ConnId, Millis, Origin, ServerId, SessionId, ShardId, WallMillis};
 use corral_core::ops;
 use corral_core::ops::{CreateOp, OpResult, WriteOp};
 use corral_core::sequencer::{Sequencer, SequencerConfig};
@@ -20,7 +20,8 @@ use corral_core::tree::znode::{Owner, Znode};
 use corral_wire::ErrorCode;
 use std::sync::Arc;
 
-const ORIGIN: Origin = Origin { server: 1, shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
+const ORIGIN: Origin =
+    Origin { server: ServerId(1), shard: ShardId(0), conn: ConnId { slot: 1, generation: 1 }, incarnation: 1 };
 /// The session that asks for everything.
 pub const SESSION: SessionId = SessionId(0x0100_0000_0000_0001);
 
