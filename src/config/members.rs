@@ -42,6 +42,11 @@ impl Member {
         read(id, text, true)
     }
 
+    /// Where its peers reach it.
+    pub(crate) fn peer_address(&self) -> String {
+        format!("{}:{}", bracketed(&self.host), self.port)
+    }
+
     /// Whether it is reached without leaving this host, as far as its name tells.
     pub(crate) fn is_on_loopback(&self) -> bool {
         match self.host.parse::<IpAddr>() {
@@ -54,7 +59,7 @@ impl Member {
 impl fmt::Display for Member {
     /// As `of_zookeeper` takes it, without a second port if there is none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", bracketed(&self.host), self.port)?;
+        f.write_str(&self.peer_address())?;
         if let Some(port) = self.election_port {
             write!(f, ":{port}")?;
         }

@@ -205,7 +205,8 @@ impl Facts {
 fn peer(stats: PeerStats) -> PeerFacts {
     PeerFacts {
         id: stats.peer,
-        connected: stats.up_out && stats.up_in,
+        connected_out: stats.up_out,
+        connected_in: stats.up_in,
         bytes_out: stats.bytes_out,
         bytes_in: stats.bytes_in,
         messages_out: stats.messages_out,

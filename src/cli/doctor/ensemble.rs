@@ -93,11 +93,10 @@ fn membership(servers: &[Server], unreached: usize) -> Vec<Finding> {
         views.first().and_then(|first| Some((first, views.iter().find(|server| server.voters != first.voters)?)))
     {
         let sentence = format!(
-            "{} has the voters {}, and {} has {}; run this command again, because a change may be under way",
+            "the lists of {} and {} differ: {}; correct the wrong one, or run this command again, because a change may be under way",
             first.address,
-            words(first.voters.keys()),
             other.address,
-            words(other.voters.keys())
+            difference(&first.voters, &other.voters)
         );
         findings.push(Finding::warning("members", sentence, pages::MEMBERS));
     }
@@ -109,6 +108,16 @@ fn membership(servers: &[Server], unreached: usize) -> Vec<Finding> {
         findings.push(Finding::warning("members", sentence, "corral doctor with the admin addresses of all servers"));
     }
     findings
+}
+
+/// The first voter at which two lists differ.
+fn difference(first: &BTreeMap<u64, String>, other: &BTreeMap<u64, String>) -> String {
+    let ids: BTreeSet<&u64> = first.keys().chain(other.keys()).collect();
+    let differs = ids.into_iter().find(|id| first.get(id) != other.get(id));
+    differs.map_or_else(String::new, |id| {
+        let at = |list: &BTreeMap<u64, String>| list.get(id).map_or("missing", |address| address).to_owned();
+        format!("voter {id} is {} in the first and {} in the second", at(first), at(other))
+    })
 }
 
 fn leadership(servers: &[Server]) -> Option<Finding> {

@@ -14,6 +14,8 @@ use super::report::{Fact, Finding, Severity};
 use crate::cli::health::Probe;
 use crate::cli::http::{Answer, TimedAnswer};
 use crate::cli::security::DAYS_LEFT_MIN;
+use crate::config::members::Members;
+use crate::config::value::{Field, Limits, Raw, Role};
 use crate::net::tls::DAY_S;
 
 /// The paths that are asked for, in this order.
@@ -56,7 +58,7 @@ pub(super) struct Server {
     pub(super) zxid: Option<u64>,
     /// The leader that it knows.
     pub(super) leader: Option<u64>,
-    /// The voters that it knows, and their addresses for other servers.
+    /// The voters that it knows, and their addresses for other servers. While it does not serve: those of its configuration.
     pub(super) voters: BTreeMap<u64, String>,
     /// Digests of the tree by zxid.
     pub(super) digests: BTreeMap<u64, u64>,
@@ -100,6 +102,9 @@ impl Server {
             voters: voters_of(&fields(&voters.answer)),
             digests: digests_of(&fields(&hash.answer)),
         };
+        if server.voters.is_empty() {
+            server.voters = configured_voters(&server.settings);
+        }
         server.zxid = server.zxid.or_else(|| stats.get("server_stats")?.get("last_processed_zxid")?.as_u64());
         let expires = server.number("tls_certificate_expires").and_then(|expires| i64::try_from(expires).ok());
         server.days_left =
@@ -130,10 +135,24 @@ impl Server {
         self.settings.get("limits.connections_max")?.as_str()?.parse().ok().filter(|max| *max > 0)
     }
 
-    /// The other servers that it is not connected to.
-    fn disconnected(&self) -> Vec<&str> {
+    /// The other servers to which a connection is missing, with what that is.
+    fn disconnected(&self) -> Vec<String> {
         let metrics = self.monitor.as_object().into_iter().flatten().filter(|(_, value)| value.as_u64() == Some(0));
-        metrics.filter_map(|(metric, _)| metric.strip_prefix("peer_")?.strip_suffix("_connected")).collect()
+        let peers = metrics.filter_map(|(metric, _)| metric.strip_prefix("peer_")?.strip_suffix("_connected"));
+        let stands = |peer: &str, way: &str| self.number(&format!("peer_{peer}_connected_{way}"));
+        let sentence = |peer: &str| match (stands(peer, "out"), stands(peer, "in")) {
+            (Some(1), Some(0)) => format!(
+                "it is connected to server {peer}, which is not connected to it: its address in the list of that server is wrong or \
+                 blocked, or the log of that server has the reason"
+            ),
+            (Some(0), Some(1)) => {
+                format!(
+                    "server {peer} is connected to it, and it is not connected to server {peer}: its log has the reason"
+                )
+            }
+            _ => format!("it is not connected to server {peer}"),
+        };
+        peers.map(sentence).collect()
     }
 
     /// The lines of the page.
@@ -210,8 +229,8 @@ impl Server {
         if let Some(days) = self.days_left.filter(|days| (0..DAYS_LEFT_MIN).contains(days)) {
             warn("certificates", format!("a certificate in use expires in {days} days"), pages::CERTIFICATES);
         }
-        for peer in self.disconnected() {
-            warn("peers", format!("it is not connected to server {peer}"), pages::READ_THE_LOG);
+        for sentence in self.disconnected() {
+            warn("peers", sentence, pages::READ_THE_LOG);
         }
         let behind = self.number("quorum_size").zip(self.number("synced_followers")).filter(|_| self.is_leader());
         if let Some((voters, synced)) = behind.filter(|(voters, synced)| synced.saturating_add(1) < *voters) {
@@ -219,7 +238,7 @@ impl Server {
                 "{synced} of {} followers have all entries: another server is stopped, disconnected or slow",
                 voters.saturating_sub(1)
             );
-            warn("followers", sentence, "corral doctor with the admin addresses of all servers");
+            warn("followers", sentence, pages::NOT_SERVING);
         }
         self.numbers(&mut warn);
         if let Some(clock) = self.clock.filter(|clock| clock.exceeds(CLOCK_MS_MAX)) {
@@ -306,6 +325,15 @@ fn voters_of(view: &Value) -> BTreeMap<u64, String> {
     voters.filter_map(|(id, voter)| Some((id.parse().ok()?, address(voter)?))).collect()
 }
 
+/// The voters of `ensemble.servers`.
+fn configured_voters(settings: &Value) -> BTreeMap<u64, String> {
+    let list =
+        settings.get("ensemble.servers").and_then(Value::as_str).and_then(|list| serde_json::from_str(list).ok());
+    let members = list.and_then(|list| Members::parse(&Raw::List(list), Limits::NONE).ok()).unwrap_or_default();
+    let voters = members.0.iter().filter(|member| member.role == Role::Participant);
+    voters.map(|member| (u64::from(member.id), member.peer_address())).collect()
+}
+
 fn digests_of(hash: &Value) -> BTreeMap<u64, u64> {
     let digests = hash.get("digests").and_then(Value::as_array).into_iter().flatten();
     digests.filter_map(|one| Some((one.get("zxid")?.as_u64()?, one.get("digest")?.as_u64()?))).collect()
@@ -385,6 +413,14 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_does_not_serve_has_the_voters_of_its_configuration() {
+        let list = r#"["1=h1:2888:3888:participant;2181", "2=[::1]:2888:participant", "3=h3:2888:observer"]"#;
+        let voters = configured_voters(&json!({"ensemble.servers": list}));
+        assert_eq!(voters, BTreeMap::from([(1, "h1:2888".to_owned()), (2, "[::1]:2888".to_owned())]));
+        assert_eq!(configured_voters(&json!({"ensemble.servers": "[\"?\"]"})), BTreeMap::new());
+    }
+
+    #[test]
     fn numbers_beyond_their_limits_are_findings() {
         let found = |monitor: Value, expect: &[&str]| {
             let findings = server(1, &monitor, TEXTS).findings();
@@ -396,6 +432,13 @@ mod tests {
         found(json!({"avg_fsynctime": 50.5}), &["syncs"]);
         found(json!({"digest_mismatches_count": 1, "scrub_damage_found": 2}), &["digests", "scrub"]);
         found(json!({"peer_2_connected": 0, "peer_3_connected": 0, "peer_2_bytes_sent": 0}), &["peers", "peers"]);
+        let one_way = |out: u64, back: u64| {
+            let ways = json!({"peer_2_connected": 0, "peer_2_connected_out": out, "peer_2_connected_in": back});
+            server(1, &ways, TEXTS).findings().remove(0).sentence
+        };
+        assert!(one_way(1, 0).starts_with("it is connected to server 2, which is not connected to it"));
+        assert!(one_way(0, 1).starts_with("server 2 is connected to it, and it is not connected to server 2"));
+        assert_eq!(one_way(0, 0), "it is not connected to server 2");
         found(json!({"server_state": "leader", "quorum_size": 3, "synced_followers": 1}), &["followers"]);
         found(json!({"tls_certificate_expires": 1_000_000_000 + 30 * DAY_S - 1}), &["certificates"]);
     }

@@ -333,7 +333,7 @@ fn observers(fields: &mut Fields<'_>, gathered: &mut Gathered) -> Done {
         last_zxid: i64,
     }
     let is_leader = gathered.facts.mode == Mode::Leader;
-    let connected = gathered.facts.observers.iter().filter(|peer| is_leader && peer.connected);
+    let connected = gathered.facts.observers.iter().filter(|peer| is_leader && peer.is_connected());
     let shown = |peer: &PeerFacts| Observer {
         remote_socket_address: member(gathered, peer.id)
             .map_or_else(String::new, |server| format!("/{}", at_peers(server))),

@@ -39,6 +39,7 @@ mod known_features;
 mod log_queue;
 mod machine;
 mod membership;
+mod one_way;
 mod outgoing;
 mod peers;
 mod progress;

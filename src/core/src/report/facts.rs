@@ -170,8 +170,10 @@ pub struct Quorum {
 pub struct PeerFacts {
     /// The other server.
     pub id: ServerId,
-    /// Connections of both directions stand.
-    pub connected: bool,
+    /// The connection stands that this server dialled.
+    pub connected_out: bool,
+    /// The connection stands that the other server dialled.
+    pub connected_in: bool,
     /// Bytes sent, with the headers of frames.
     pub bytes_out: u64,
     /// Bytes received, with the headers of frames.
@@ -190,6 +192,13 @@ pub struct PeerFacts {
     pub reconnects: u64,
     /// Attempts to connect to the other server that failed.
     pub dials_failed: u64,
+}
+
+impl PeerFacts {
+    /// Whether the connections of both directions stand.
+    pub const fn is_connected(&self) -> bool {
+        self.connected_out && self.connected_in
+    }
 }
 
 /// The role of a server, as ZooKeeper calls it.

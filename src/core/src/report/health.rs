@@ -86,7 +86,7 @@ fn no_leader(is_full: bool) -> &'static str {
     if is_full {
         "this server follows no leader while its disk is full; free space"
     } else {
-        "no server leads, as far as this one knows; start the others"
+        "no server leads, as far as this one knows; start the others, or find in the log why they are not reached"
     }
 }
 

@@ -495,7 +495,13 @@ pub const METRICS: &[Metric] = &[
     shard(Counter, "shard_requests", "requests that the shard received", |s| s.requests),
     shard(Gauge, "shard_watches", "watches of the shard's connections, of both tables", |s| s.watches),
     peer(Gauge, "peer_connected", "1 while there are connections of both directions to the other server", |p| {
-        p.connected.into()
+        p.is_connected().into()
+    }),
+    peer(Gauge, "peer_connected_out", "1 while the connection stands that this server dialled", |p| {
+        p.connected_out.into()
+    }),
+    peer(Gauge, "peer_connected_in", "1 while the connection stands that the other server dialled", |p| {
+        p.connected_in.into()
     }),
     peer(Counter, "peer_bytes_sent", "bytes sent to the other server", |p| p.bytes_out),
     peer(Counter, "peer_bytes_received", "bytes received from the other server", |p| p.bytes_in),
