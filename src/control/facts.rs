@@ -219,7 +219,7 @@ fn peer(stats: PeerStats) -> PeerFacts {
     }
 }
 
-/// Sizes of all files below a directory. Files may come and go meanwhile; connections are not followed.
+/// Sizes of all files below a directory. Files may come and go meanwhile. Symbolic links are not followed.
 fn bytes_below(directory: &Path) -> u64 {
     let mut bytes = 0_u64;
     let mut left = vec![directory.to_owned()];
@@ -349,7 +349,7 @@ mod tests {
             fs::write(dir.path().join(name), vec![0; bytes]).expect("the directory is writable");
         }
         std::os::unix::fs::symlink("/", dir.path().join("below/up")).expect("the directory is writable");
-        // A connection has the size of its text.
+        // A symbolic link has the size of its text.
         assert_eq!(bytes_below(dir.path()), 31);
     }
 

@@ -14,6 +14,12 @@
 //! `ending`, `leaderless`, `authentication`, `proposing`, `long`, `serving`, `greeting`, `requests`, `input`, `resuming`, `notifying`,
 //! `applying`, `upkeep`, `several_turns`, `messages`.
 //!
+//! Where a new function belongs:
+//!
+//! - Code that needs the fields of one part alone: a method in the file of that part, such as `freshness`, `memory`, `lists` or `in_flight`.
+//! - `read`, its folder and `walk` serve reads by op code. `reply` encodes. `audit` drafts records. `passes` gives pieces for reports.
+//! - Code that needs several parts: the lowest layer that can hold it. All functions that it calls stand in that layer or before it.
+//!
 //! # Order of calls
 //!
 //! 1. [`Shard::new`] makes a shard of the view that the state machine has.

@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 use corral_wire::{ErrorCode, OpCode, Reader};
 
 /// The znodes that an operation changes, for the estimate of its cost.
+///
+/// `WriteOp::adds_data` is true for each operation with `Own`: a leader short of space or memory refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Affected {
     /// None: it checks, or its estimate has its changes.
