@@ -142,7 +142,7 @@ impl Server {
         let stands = |peer: &str, way: &str| self.number(&format!("peer_{peer}_connected_{way}"));
         let sentence = |peer: &str| match (stands(peer, "out"), stands(peer, "in")) {
             (Some(1), Some(0)) => format!(
-                "it is connected to server {peer}, which is not connected to it: its address in the list of that server is wrong or \
+                "it is connected to server {peer}, which is not connected to it: the address of this server in the list of that one is wrong or \
                  blocked, or the log of that server has the reason"
             ),
             (Some(0), Some(1)) => {

@@ -10,7 +10,7 @@ mod server;
 use crate::limits::{ENSEMBLE_ID_MAX, ENSEMBLE_SERVERS_MAX};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use core::fmt::{self, Write};
+use core::fmt::Write;
 use corral_types::ServerId;
 pub use server::{Role, Server};
 
@@ -18,16 +18,8 @@ pub use server::{Role, Server};
 pub const CONFIG_PATH: &str = "/zookeeper/config";
 
 /// The servers by id; ids are 1 to [`ENSEMBLE_ID_MAX`].
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers(pub BTreeMap<ServerId, Server>);
-
-/// With the bare numbers of the servers.
-impl fmt::Debug for Servers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: BTreeMap<u8, &Server> = self.0.iter().map(|(id, server)| (id.0, server)).collect();
-        f.debug_tuple("Servers").field(&servers).finish()
-    }
-}
 
 impl Servers {
     /// Reads the lines of servers as this module writes them, and a version behind them: 0 when there is none. `None`

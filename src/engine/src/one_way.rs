@@ -3,7 +3,7 @@
 //! Each server dials each other one at the address in its list. So the address of this server in the lists of the others
 //! is wrong, or it is blocked. Without this line only their logs show it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use corral_consensus::ServerId;
 use corral_core::ids::Millis;
@@ -36,7 +36,8 @@ impl OneWay {
     /// Logs a line if it is due. `is_dialled` is whether a connection stands that another server dialled.
     pub(crate) fn tick(&mut self, now: Millis, is_dialled: bool) {
         if self.is_due(now, is_dialled) {
-            let servers: Vec<String> = self.to.values().map(ServerId::to_string).collect();
+            let servers: BTreeSet<ServerId> = self.to.values().copied().collect();
+            let servers: Vec<String> = servers.iter().map(ServerId::to_string).collect();
             tracing::warn!(
                 servers = servers.join(", "),
                 "this server is connected to others, and no server is connected to it: its address in their lists of servers is wrong, \
