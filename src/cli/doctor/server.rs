@@ -135,7 +135,7 @@ impl Server {
         self.settings.get("limits.connections_max")?.as_str()?.parse().ok().filter(|max| *max > 0)
     }
 
-    /// The other servers to which a connection is missing, with what that is.
+    /// A sentence for each other server to which a connection is missing.
     fn disconnected(&self) -> Vec<String> {
         let metrics = self.monitor.as_object().into_iter().flatten().filter(|(_, value)| value.as_u64() == Some(0));
         let peers = metrics.filter_map(|(metric, _)| metric.strip_prefix("peer_")?.strip_suffix("_connected"));
