@@ -316,7 +316,7 @@ impl ShardActor {
 
     fn close(&self, id: ConnId, why: Close) {
         let Some(peer) = self.clients.close(id) else { return };
-        self.lines.borrow_mut().say(peer, why, self.clock.now().0);
+        self.lines.borrow_mut().log(peer, why, self.clock.now().0);
         if self.asking.borrow_mut().remove(&id) {
             let _ = self.channels.control.send(ToControl::Ended(Asker::Connection { shard: self.id, conn: id }));
         }

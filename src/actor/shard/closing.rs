@@ -54,7 +54,7 @@ pub(super) struct Lines(HashMap<Discriminant<Close>, Allowance>);
 
 impl Lines {
     /// Few lines a second for each reason that an operator may look for, with the number of the others.
-    pub(super) fn say(&mut self, peer: SocketAddr, why: Close, now_ms: u64) {
+    pub(super) fn log(&mut self, peer: SocketAddr, why: Close, now_ms: u64) {
         let concerns_all = matches!(why, Close::Shutdown | Close::NoLeader | Close::LeaderFound);
         if concerns_all || matches!(why, Close::Done | Close::HungUp | Close::SessionMoved) {
             // The consensus actor reports an event that concerns all connections once.

@@ -81,7 +81,7 @@ async fn serve(actor: &Rc<ShardActor>, mailbox: flume::Receiver<ToShard>, reside
             resident.turn();
         }
         if actor.is_drained() && !mem::replace(&mut drained, true) {
-            tell_drained(actor);
+            report_drained(actor);
         }
         if drained && resident.borrow().as_ref().is_none_or(Resident::is_over) {
             return;
@@ -98,7 +98,7 @@ async fn serve(actor: &Rc<ShardActor>, mailbox: flume::Receiver<ToShard>, reside
 }
 
 /// The last connection is closed: nothing is applied for this shard's sake from here on.
-fn tell_drained(actor: &ShardActor) {
+fn report_drained(actor: &ShardActor) {
     actor.channels.taken.everything();
     let _ = actor.channels.consensus.send(Event::Drained.into());
 }

@@ -221,6 +221,11 @@ impl Forwarding {
         self.greet(peer);
     }
 
+    /// Servers with an open connection from this one.
+    pub fn connected(&self) -> impl Iterator<Item = ServerId> {
+        self.links.peers()
+    }
+
     /// This connection broke: what was sent on it last may not have arrived.
     pub fn peer_disconnected(&mut self, peer: ServerId, connection: u64) {
         // It may come back with data.
@@ -516,28 +521,25 @@ impl Forwarding {
                     sequencer.expiry_mut().report(now, peer, incarnation, report.echo, &report.sessions);
                 }
             }
-            PeerMessage::Pause(pause) => {
-                if self.leadership == (Leadership::Follower { leader: Some(peer) }) && pause.term == self.term {
-                    self.fall_silent(now);
-                }
-            }
+            PeerMessage::Pause(pause) if self.follows(peer, pause.term) => self.fall_silent(now),
             PeerMessage::Paused(paused) => {
                 if self.take_in(now, from, (paused.term, paused.sequence), sequencer)? {
                     self.silence.note(peer);
                 }
             }
-            PeerMessage::Heartbeat(heartbeat) => {
-                let leads =
-                    self.leadership == Leadership::Follower { leader: Some(peer) } && heartbeat.term == self.term;
-                if leads {
-                    self.activity.heartbeat(now, heartbeat.clock);
-                }
+            PeerMessage::Heartbeat(heartbeat) if self.follows(peer, heartbeat.term) => {
+                self.activity.heartbeat(now, heartbeat.clock);
             }
+            PeerMessage::Pause(_) | PeerMessage::Heartbeat(_) => {}
             PeerMessage::Digest(_) if self.distrusted => {}
             PeerMessage::Digest(report) => self.digests.received(peer, report, &mut self.links),
             PeerMessage::Uninitialised(uninitialised) => self.take_uninitialised_report(from, uninitialised),
         }
         Ok(())
+    }
+
+    fn follows(&self, peer: ServerId, term: u64) -> bool {
+        (self.leadership, self.term) == (Leadership::Follower { leader: Some(peer) }, term)
     }
 
     /// The leader is about to transfer leadership, and takes the commands that were sent until now. Later commands wait

@@ -3,9 +3,7 @@
 //! Each server dials each other one at the address in its list. So the address of this server in the lists of the others
 //! is wrong, or it is blocked. Without this line only their logs show it.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use corral_consensus::ServerId;
+use corral_core::forwarding::Forwarding;
 use corral_core::ids::Millis;
 
 /// How long it lasts before it is logged, in milliseconds. A server that starts is dialled within about a second.
@@ -13,31 +11,18 @@ const LASTS_MS: u64 = 10_000;
 /// Time between two lines, in milliseconds.
 const AGAIN_MS: u64 = 60_000;
 
-/// The connections that this server dialled, while no other server dials it.
+/// Since when no other server dials this one, while this one is connected to others.
 #[derive(Debug, Default)]
 pub(crate) struct OneWay {
-    /// By stream.
-    to: BTreeMap<u64, ServerId>,
     since: Option<Millis>,
     logged: Option<Millis>,
 }
 
 impl OneWay {
-    /// A connection that this server dialled is open.
-    pub(crate) fn connected(&mut self, peer: ServerId, stream: u64) {
-        self.to.insert(stream, peer);
-    }
-
-    /// A connection that this server dialled has ended.
-    pub(crate) fn disconnected(&mut self, stream: u64) {
-        self.to.remove(&stream);
-    }
-
     /// Logs a line if it is due. `is_dialled` is whether a connection stands that another server dialled.
-    pub(crate) fn tick(&mut self, now: Millis, is_dialled: bool) {
-        if self.is_due(now, is_dialled) {
-            let servers: BTreeSet<ServerId> = self.to.values().copied().collect();
-            let servers: Vec<String> = servers.iter().map(ServerId::to_string).collect();
+    pub(crate) fn tick(&mut self, now: Millis, forwarding: &Forwarding, is_dialled: bool) {
+        if self.is_due(now, forwarding.connected().next().is_some(), is_dialled) {
+            let servers: Vec<String> = forwarding.connected().map(|server| server.to_string()).collect();
             tracing::warn!(
                 servers = servers.join(", "),
                 "this server is connected to others, and no server is connected to it: its address in their lists of servers is wrong, \
@@ -46,8 +31,9 @@ impl OneWay {
         }
     }
 
-    fn is_due(&mut self, now: Millis, is_dialled: bool) -> bool {
-        if is_dialled || self.to.is_empty() {
+    /// `dials` is whether a connection stands that this server dialled.
+    fn is_due(&mut self, now: Millis, dials: bool, is_dialled: bool) -> bool {
+        if is_dialled || !dials {
             (self.since, self.logged) = (None, None);
             return false;
         }
@@ -67,16 +53,14 @@ mod tests {
     #[test]
     fn it_is_due_after_a_while_and_again_until_another_server_dials() {
         let mut one_way = OneWay::default();
-        assert!(!one_way.is_due(Millis(50_000), false), "nothing is connected");
-        one_way.connected(ServerId(2), 7);
-        let due = |one_way: &mut OneWay, seconds: u64| one_way.is_due(Millis(seconds * 1000), false);
+        assert!(!one_way.is_due(Millis(50_000), false, false), "nothing is connected");
+        let due = |one_way: &mut OneWay, seconds: u64| one_way.is_due(Millis(seconds * 1000), true, false);
         assert_eq!(
             [100, 109, 110, 111, 169, 170].map(|at| due(&mut one_way, at)),
             [false, false, true, false, false, true]
         );
-        assert!(!one_way.is_due(Millis(200_000), true), "a server dials");
+        assert!(!one_way.is_due(Millis(200_000), true, true), "a server dials");
         assert_eq!([201, 211].map(|at| due(&mut one_way, at)), [false, true]);
-        one_way.disconnected(7);
-        assert!(!due(&mut one_way, 300));
+        assert!(!one_way.is_due(Millis(300_000), false, false), "nothing is connected any more");
     }
 }

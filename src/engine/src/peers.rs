@@ -39,7 +39,7 @@ use crate::transfer::{FailedTransfer, Offer, Outcome, Transfer, is_as_announced}
 pub(crate) struct Peers {
     /// Connections that other servers dialled, by stream.
     from: BTreeMap<u64, Sender>,
-    pub(crate) one_way: OneWay,
+    one_way: OneWay,
     /// Whether a leader was known when the role was logged last.
     had_leader: bool,
     /// The mode that follows from the role in Raft.
@@ -140,7 +140,6 @@ impl Peers {
     pub(crate) fn connected_to(&mut self, peer: ServerId, stream: u64, context: &mut PeerContext<'_>) {
         let PeerContext { now, forwarding, out, .. } = context;
         forwarding.peer_connected(*now, peer, stream);
-        self.one_way.connected(peer, stream);
         if self.transfer.is_none() {
             // A reply about a snapshot may be lost with the former connection: this one makes the server announce it again.
             refuse(peer, 0, out);
@@ -394,7 +393,7 @@ impl Peers {
                 None => log_what_is_awaited(&forwarding.awaited()),
             }
         }
-        self.one_way.tick(now, !self.from.is_empty());
+        self.one_way.tick(now, forwarding, !self.from.is_empty());
         for difference in self.advertised.compare(now, &self.configured) {
             tracing::warn!("{difference}");
         }

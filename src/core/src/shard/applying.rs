@@ -66,7 +66,7 @@ pub(super) fn apply_some(shard: &mut ShardState, now: Millis, batch: &AppliedBat
             break;
         }
         let is_kept = shard.lists.is_empty() || preserve(shard, txn);
-        if !is_kept || !notifying::tell_events(shard, now, txn) {
+        if !is_kept || !notifying::queue_events(shard, now, txn) {
             next = at;
             break;
         }

@@ -20,8 +20,8 @@ use core::mem;
 use corral_wire::consts::EventType;
 
 /// Queues the events of a transaction that is about to reach the view, from where the last call ended. False when
-/// the turn's work is done before all are told.
-pub(super) fn tell_events(shard: &mut ShardState, now: Millis, txn: &AppliedTxn) -> bool {
+/// the turn's work is done before all are queued.
+pub(super) fn queue_events(shard: &mut ShardState, now: Millis, txn: &AppliedTxn) -> bool {
     let (mut at, mut earlier) = match &mut shard.events.in_progress {
         Some(in_progress) => (in_progress.at, mem::take(&mut in_progress.earlier)),
         None if shard.watches.is_empty() => return true,
@@ -66,19 +66,19 @@ fn notify(shard: &mut ShardState, now: Millis, txn: &AppliedTxn, point: Point, e
         Change::Deleted { .. } => (Kind::Both, EventType::NodeDeleted, &*at.path, at.hash),
         Change::DataSet { .. } => (Kind::Data, EventType::NodeDataChanged, &*at.path, at.hash),
     };
-    let (mut told, hasher) = (Vec::new(), shard.view.hasher());
+    let (mut watchers, hasher) = (Vec::new(), shard.view.hasher());
     let some = Watchers { from: point.slot, max: watchers_piece(shard, path) };
-    let fired = fire_some(&mut shard.watches, kind, path, hash, hasher, some, &mut told);
+    let fired = fire_some(&mut shard.watches, kind, path, hash, hasher, some, &mut watchers);
     shard.turn.spend(WATCHED_COST + fired.looked * WATCH_LOOK_COST);
     if shard.watches.has_recursive() {
         shard.turn.spend(path.len());
     }
-    if !told.is_empty() {
+    if !watchers.is_empty() {
         let acl = match change {
             Change::Created { node, .. } | Change::DataSet { node, .. } if !point.parent => Some(node.acl.clone()),
             _ => earlier.acl(&shard.view, &txn.changes, point.change, path, hash),
         };
-        tell(shard, now, txn.zxid, event, path, &acl.unwrap_or(Acl::Open), told);
+        queue(shard, now, txn.zxid, event, path, &acl.unwrap_or(Acl::Open), watchers);
     }
     match fired.next {
         Some(slot) => Point { slot, ..point },
@@ -87,21 +87,29 @@ fn notify(shard: &mut ShardState, now: Millis, txn: &AppliedTxn, point: Point, e
     }
 }
 
-/// How many are told of an event of that path before the work of the turn is looked at.
+/// The most watchers that get an event of that path before the work of the turn is looked at.
 fn watchers_piece(shard: &ShardState, path: &str) -> usize {
     let each = EVENT_COST + path.len() / BYTES_PER_COST;
     (shard.config.limits.turn_cost_max / each).clamp(1, WATCHERS_PIECE)
 }
 
 #[allow(clippy::too_many_arguments, reason = "one event, spelled out")]
-fn tell(shard: &mut ShardState, now: Millis, zxid: Zxid, kind: EventType, path: &str, acl: &Acl, told: Vec<ConnId>) {
+fn queue(
+    shard: &mut ShardState,
+    now: Millis,
+    zxid: Zxid,
+    kind: EventType,
+    path: &str,
+    acl: &Acl,
+    watchers: Vec<ConnId>,
+) {
     shard.events.event.bytes.clear();
     reply::event(&mut shard.events.event.bytes, zxid.wire(), kind, path);
     shard.events.event.shared = None;
-    if told.len() > 1 && shard.events.event.bytes.len() >= SHARED_BYTES {
+    if watchers.len() > 1 && shard.events.event.bytes.len() >= SHARED_BYTES {
         shard.events.event.shared = Some(Arc::from(&*shard.events.event.bytes));
     }
-    for id in told {
+    for id in watchers {
         if may_read(shard, id, acl) {
             deliver(shard, now, id);
         }

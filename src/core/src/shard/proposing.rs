@@ -40,7 +40,7 @@ const LOG_BYTE_COST: u64 = 4;
 const ALWAYS_COSTLY_BYTES: usize = (FREE_COST_MAX / LOG_BYTE_COST) as usize;
 
 /// Decodes a write of a connection with these identities.
-pub(super) fn command(
+pub(super) fn decode(
     shard: &ShardState,
     op: OpCode,
     who: &[Identity],

@@ -39,7 +39,7 @@ pub(super) fn request(shard: &mut ShardState, now: Millis, conn: &mut Conn, fram
             }
             let large = proposing::large(shard, frame)?;
             shard.turn.spend(REQUEST_COST + frame.len());
-            if let Ok(kind) = proposing::command(shard, op, &conn.identities, &mut reader)
+            if let Ok(kind) = proposing::decode(shard, op, &conn.identities, &mut reader)
                 && !(shard.refuses_growth && kind.adds_data())
             {
                 if let CommandKind::Multi(ops) = &kind {

@@ -143,7 +143,7 @@ fn answer_refused(
     xid: i32,
     reader: &mut Reader<'_>,
 ) -> Result<(), Unserved> {
-    let code = match proposing::command(shard, op, &conn.identities, reader) {
+    let code = match proposing::decode(shard, op, &conn.identities, reader) {
         Err(Refused::NotServed) => return Err(Unserved::Unknown),
         Err(Refused::TooManyOps) => ErrorCode::ThrottledOp,
         Err(_) => ErrorCode::MarshallingError,

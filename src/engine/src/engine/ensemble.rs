@@ -84,7 +84,6 @@ pub(super) fn handle(peers: &mut Peers, peer: ServerId, event: PeerEvent, contex
         PeerEvent::ConnectedTo { stream } => peers.connected_to(peer, stream, context),
         PeerEvent::DisconnectedFrom { stream, gone } => {
             context.forwarding.peer_disconnected(peer, stream);
-            peers.one_way.disconnected(stream);
             // The announcement of a snapshot may be lost: it is announced again.
             undelivered(peer, true, context.replica);
             if gone {

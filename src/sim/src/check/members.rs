@@ -50,7 +50,7 @@ pub(crate) fn counted(checkers: &Checkers, server: usize, known: &Membership, co
         in_force.append(&mut next);
     }
     require(checkers.members.had.contains(&voters) || in_force.contains(&voters), "members", || {
-        format!("server {} takes {voters:?} for those who vote, and they never were", server + 1)
+        format!("server {} takes {voters:?} for the voters, which they never were", server + 1)
     })
 }
 
@@ -78,7 +78,7 @@ pub(super) fn is_held(checkers: &mut Checkers, entry: &CommittedEntry) -> Checke
     });
     require(enough, "members", || {
         let held: Vec<_> = held.range(term..).collect();
-        format!("entry {index} of term {term} is committed by {voters:?}, before {before:?}, who hold {held:?}")
+        format!("entry {index} of term {term} is committed by {voters:?}, before {before:?}, which hold {held:?}")
     })?;
     let members = &mut checkers.members;
     require(term >= members.term, "members", || format!("entry {index} of term {term} after {}", members.term))?;
@@ -108,7 +108,7 @@ pub(crate) fn list_rests(checkers: &Checkers) -> bool {
 /// Whether a client's change is refused because of another. `stamped`: so says the leader.
 pub(super) fn is_changing(checkers: &Checkers, stamped: bool) -> Result<bool, Violation> {
     let Members { changed, begun, .. } = &checkers.members;
-    require(!stamped || *changed, "members", || "a leader has a change in hand that nobody asked for".to_owned())?;
+    require(!stamped || *changed, "members", || "a leader carries out a change without a request".to_owned())?;
     Ok(stamped || begun.is_some())
 }
 
@@ -130,7 +130,7 @@ pub(super) fn list_fails(
     checkers.model.zxid = at.zxid;
     let allowed = matches!(code, ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress);
     let open = link.and_then(|link| take_open(checkers, link));
-    let nothing = || Violation::of("members", format!("{code:?} is the answer to nothing"));
+    let nothing = || Violation::of("members", format!("{code:?} answers no request"));
     let open = open.filter(|_| allowed).ok_or_else(nothing)?;
     checkers.members.begun.take_if(|begun| begun.0 == open.link);
     answer(checkers, &open, at.zxid, Expected::Reply { err: code.code(), body: Body::Nothing })
@@ -144,9 +144,9 @@ fn take_open(checkers: &mut Checkers, link: LinkId) -> Option<Open> {
 /// A leader begins a change.
 pub(super) fn list_begins(checkers: &mut Checkers, at: &EntryPosition, text: &str, link: Option<LinkId>) -> Checked {
     let open = checkers.members.open.iter().find(|open| Some(open.link) == link);
-    let Some(open) = open else { return Err(Violation::of("members", "a change begins that nobody asked for")) };
+    let Some(open) = open else { return Err(Violation::of("members", "a change begins without a request")) };
     let right = lines(&open.next);
-    require(text == right, "members", || format!("{text:?} begins, asked for was {right:?}"))?;
+    require(text == right, "members", || format!("{text:?} begins, {right:?} was requested"))?;
     let version = checkers.model.list.as_ref().map(|list| list.version);
     require(version == Some(open.version), "members", || {
         format!("a change of version {:#x} begins, the list has {version:x?}", open.version)
@@ -169,13 +169,13 @@ pub(super) fn list_ends(checkers: &mut Checkers, at: &EntryPosition) -> Checked 
     })?;
     let verdict = checkers.model.reconfigured(at.zxid, at.time, next);
     let open = take_open(checkers, link);
-    let open = open.ok_or_else(|| Violation::of("members", "a change ends that was not requested"))?;
+    let open = open.ok_or_else(|| Violation::of("members", "a change ends without a request"))?;
     answer(checkers, &open, at.zxid, verdict)
 }
 
 fn answer(checkers: &mut Checkers, open: &Open, zxid: u64, verdict: Expected) -> Checked {
     let verdicts = &mut checkers.facts[open.link.0].verdicts;
     let waiting = verdicts.get_mut(open.number);
-    *waiting.ok_or_else(|| Violation::of("members", "an answer to what was not asked"))? = (zxid, verdict);
+    *waiting.ok_or_else(|| Violation::of("members", "an answer without a request"))? = (zxid, verdict);
     Ok(())
 }

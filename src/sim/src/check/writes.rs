@@ -71,7 +71,7 @@ fn sender(checkers: &Checkers, command: &Command) -> Result<Option<LinkId>, Viol
     let Some(at) = command.origin else { return Ok(None) };
     let name = (at.incarnation, at.shard, at.conn);
     let link = checkers.names.get(&name).copied();
-    link.map(Some).ok_or_else(|| Violation::of("writes", format!("a command of nobody: {name:?}")))
+    link.map(Some).ok_or_else(|| Violation::of("writes", format!("a command of an unknown client: {name:?}")))
 }
 
 /// A session has expired, a container or TTL node is outlived, or the server makes its system znodes.
@@ -94,7 +94,7 @@ fn server_commands(checkers: &mut Checkers, command: &Command, zxid: u64, time: 
             require(**text == *right, "writes", || format!("{text:?} is no list of the founders"))?;
             checkers.model.configured(zxid, time, checkers.founders.clone());
         }
-        other => return Err(Violation::of("writes", format!("{other:?} without a sender"))),
+        other => return Err(Violation::of("writes", format!("{other:?}, a command without a client"))),
     }
     Ok(())
 }
