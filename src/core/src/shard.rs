@@ -11,7 +11,7 @@
 //! `state` holds the parts of a shard; each part guards its own fields. Code that needs several parts stands in layers of functions.
 //! A layer calls only what stands before it:
 //!
-//! `ending`, `leaderless`, `authentication`, `proposing`, `long`, `serving`, `greeting`, `requests`, `input`, `resuming`, `notifying`,
+//! `ending`, `leaderless`, `authentication`, `proposing`, `long`, `serving`, `greeting`, `input`, `resuming`, `notifying`,
 //! `applying`, `upkeep`, `several_turns`, `messages`.
 //!
 //! Where a new function belongs:
@@ -73,7 +73,6 @@ mod proposal_flow;
 mod proposing;
 mod read;
 mod reply;
-mod requests;
 mod resuming;
 pub mod sasl;
 mod sasl_exchanges;
@@ -91,6 +90,7 @@ pub mod watch;
 mod watch_events;
 mod write_queues;
 
+use crate::apply::outcome::AppliedBatch;
 use crate::ids::{ConnId, Millis, Zxid};
 use crate::limits::PIECE_ENTRIES;
 use crate::shard::conn::Conn;
@@ -100,6 +100,7 @@ use crate::shard::pieces::Piece;
 use crate::shard::state::{Draining, ShardState};
 use crate::tree::acl;
 use crate::tree::view::View;
+use alloc::sync::Arc;
 pub use config::ShardConfig;
 use core::mem;
 use corral_types::Micros;
@@ -175,7 +176,7 @@ impl Shard {
                 ClientEvent::Failed => ending::hung_up(&mut self.state, id),
             },
             ShardEvent::Message(message) if self.is_applying() => self.state.mailbox.waiting.push_back(message),
-            ShardEvent::Message(message) => messages::take_message(&mut self.state, now, message),
+            ShardEvent::Message(message) => self.take_message(now, message),
             ShardEvent::Tick => upkeep::tick(&mut self.state, now),
             ShardEvent::HoldWrites => self.state.writes.held = true,
         }
@@ -185,11 +186,58 @@ impl Shard {
         self.note_drained();
     }
 
+    /// Carries out a message. None is given while a batch is applied in part.
+    fn take_message(&mut self, now: Millis, message: ShardMessage) {
+        let shard = &mut self.state;
+        match message {
+            ShardMessage::Batch(batch) => self.apply_from(now, batch, 0),
+            ShardMessage::Adopt(frozen) => applying::adopt_frozen(shard, frozen),
+            ShardMessage::Swap(snapshot) => applying::swap_snapshot(shard, snapshot),
+            ShardMessage::Install(view, sessions_alive) => messages::install(shard, View::clone(&view), sessions_alive),
+            ShardMessage::Flow(flow) => match flow {
+                Flow::Pause => shard.flow.pause(now),
+                Flow::Resume => messages::resume_proposals(shard, now),
+                Flow::Uncertain { generation, unsent_too } => messages::uncertain(shard, now, generation, unsent_too),
+                Flow::Leaderless => leaderless::leaderless(shard, now),
+                Flow::Distrusted => leaderless::distrust(shard, now),
+            },
+            ShardMessage::Growth(refuses) => shard.refuses_growth = refuses,
+            ShardMessage::Drain => ending::drain(shard, now),
+            ShardMessage::Synced(conns) => conns.into_iter().for_each(|id| applying::synced(shard, now, id)),
+            ShardMessage::SyncRefused(conns) => conns.into_iter().for_each(|id| ending::hung_up(shard, id)),
+            ShardMessage::Refused(conns) => messages::refuse(shard, now, conns),
+            ShardMessage::FourLetterAnswered { conn, text } => {
+                greeting::answer_four_letter(shard, now, conn, text.into_bytes())
+            }
+            ShardMessage::WritesGoOn => resuming::release_writes(shard, now),
+            ShardMessage::Shed(percent) => upkeep::shed(shard, now, percent),
+            ShardMessage::SaslUsers(users) => authentication::set_sasl_users(shard, users),
+        }
+    }
+
+    /// Applies the next transactions of a batch, for the length of a turn, or takes the next message behind it.
+    fn apply_next(&mut self, now: Millis) {
+        if let Some((batch, from)) = self.state.mailbox.unfinished.take() {
+            self.apply_from(now, batch, from);
+        } else if let Some(message) = self.state.mailbox.waiting.pop_front() {
+            self.take_message(now, message);
+        }
+    }
+
+    fn apply_from(&mut self, now: Millis, batch: Arc<AppliedBatch>, from: usize) {
+        let next = applying::apply_some(&mut self.state, now, &batch, from);
+        if next < batch.txns.len() {
+            self.state.mailbox.unfinished = Some((batch, next));
+        } else {
+            self.state.effects.applied += 1;
+        }
+    }
+
     /// Ends a turn: does one piece of the work that takes several turns, and hands out the requests of this one.
     pub fn turn(&mut self, now: Micros) {
         self.state.clock = now;
         if self.is_applying() {
-            messages::apply_next(&mut self.state, Millis::of(now));
+            self.apply_next(Millis::of(now));
         }
         if several_turns::is_walking(&self.state) {
             several_turns::walk_on(&mut self.state, Millis::of(now));

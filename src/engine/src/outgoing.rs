@@ -1,9 +1,7 @@
-//! Messages for other servers: encoded, refusals of snapshots, and messages that were lost.
+//! Messages for other servers: those of Raft, refusals of snapshots, and messages that were lost.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use corral_consensus::{PeerBody, PeerMessage as RaftMessage, Replica, ServerId};
-use corral_core::forwarding::PeerSend;
-use corral_core::forwarding::peer::PeerMessage;
 use corral_peer::Kind;
 use corral_peer::snapshot::Ask;
 
@@ -17,22 +15,6 @@ pub(crate) fn send_raft(messages: impl IntoIterator<Item = RaftMessage>, out: &m
         let announces_snapshot = matches!(message.body, PeerBody::Snapshot { .. });
         let (peer, payload) = (message.to, bytes.freeze());
         out.peers(ToPeers::Send { peer, stream: None, kind: Kind::Raft, payload, announces_snapshot });
-    }
-}
-
-/// Encodes and sends messages of the forwarding. If one is not delivered, the driver reports the end of the connection.
-pub(crate) fn send_forwarding(sends: Vec<PeerSend>, out: &mut Outbox) {
-    for PeerSend { peer, connection, message } in sends {
-        let kind = match message {
-            PeerMessage::Forward(_) => Kind::Forward,
-            PeerMessage::SessionReport(_) | PeerMessage::Paused(_) => Kind::SessionReport,
-            PeerMessage::Heartbeat(_) | PeerMessage::Pause(_) => Kind::Heartbeat,
-            PeerMessage::Uninitialised(_) | PeerMessage::Digest(_) => Kind::Uninitialised,
-        };
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        let (stream, payload) = (Some(connection), Bytes::from(bytes));
-        out.peers(ToPeers::Send { peer, stream, kind, payload, announces_snapshot: false });
     }
 }
 

@@ -1,13 +1,16 @@
 //! The parts that only a server of an ensemble has: connections with the other servers, and the forwarding of commands.
 
+use bytes::Bytes;
 use corral_consensus::{LogDisk, Replica, RoleChange, ServerId};
-use corral_core::forwarding::Forwarding;
+use corral_core::forwarding::peer::PeerMessage;
+use corral_core::forwarding::{Forwarding, PeerSend};
 use corral_core::sequencer::Sequencer;
 use corral_core::shard::ShardMessage;
+use corral_peer::Kind;
 
-use crate::effect::Outbox;
+use crate::effect::{Outbox, ToPeers};
 use crate::event::{Now, PeerEvent};
-use crate::outgoing::{send_forwarding, undelivered};
+use crate::outgoing::undelivered;
 use crate::peers::{PeerContext, Peers};
 use crate::settings::EnsembleSettings;
 use crate::snapshot::Offered;
@@ -74,6 +77,22 @@ impl Ensemble {
             self.peers.on_flow(note, out);
             out.shards(ShardMessage::Flow(note));
         }
+    }
+}
+
+/// Encodes and sends messages of the forwarding. If one is not delivered, the driver reports the end of the connection.
+fn send_forwarding(sends: Vec<PeerSend>, out: &mut Outbox) {
+    for PeerSend { peer, connection, message } in sends {
+        let kind = match message {
+            PeerMessage::Forward(_) => Kind::Forward,
+            PeerMessage::SessionReport(_) | PeerMessage::Paused(_) => Kind::SessionReport,
+            PeerMessage::Heartbeat(_) | PeerMessage::Pause(_) => Kind::Heartbeat,
+            PeerMessage::Uninitialised(_) | PeerMessage::Digest(_) => Kind::Uninitialised,
+        };
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let (stream, payload) = (Some(connection), Bytes::from(bytes));
+        out.peers(ToPeers::Send { peer, stream, kind, payload, announces_snapshot: false });
     }
 }
 
