@@ -5,7 +5,6 @@
 
 mod batch;
 mod kinds;
-pub(crate) mod request;
 mod waiting;
 
 pub(crate) use batch::is_too_heavy;

@@ -40,7 +40,7 @@ const LIST_BYTES_MIN: usize = 1;
 const PAIR_BYTES_MIN: usize = 2;
 
 /// Weight of the items of each list beside their text and data, in bytes of memory by and large, as in
-/// [`crate::command::request::weight`].
+/// [`CommandKind::weight`].
 const COMMAND_WEIGHT: usize = 128;
 const OP_WEIGHT: usize = 128;
 const LIST_WEIGHT: usize = 64;

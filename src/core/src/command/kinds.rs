@@ -5,6 +5,7 @@ use crate::ops::{self, WriteOp};
 use crate::quota::count::Counted;
 use crate::servers::reconfig::Reconfig;
 use crate::shared::{Data, Text};
+use crate::tree::acl::AclSpec;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::slice;
@@ -74,6 +75,37 @@ impl CommandKind {
         }
     }
 
+    /// The ACLs of its operations, as they were sent.
+    pub(crate) fn acls_mut(&mut self) -> impl Iterator<Item = &mut AclSpec> {
+        let ops = match self {
+            Self::Op(op) => slice::from_mut(op),
+            Self::Multi(ops) => ops,
+            _ => &mut [],
+        };
+        ops.iter_mut().filter_map(WriteOp::acl_mut)
+    }
+
+    /// Bytes of client text and data a command holds, for the limits on commands in flight.
+    pub(crate) fn weight(&self) -> usize {
+        const FIXED: usize = 128;
+        match self {
+            Self::Op(op) => FIXED + op_weight(op),
+            Self::Multi(ops) => FIXED + ops.iter().map(|op| FIXED + op_weight(op)).sum::<usize>(),
+            Self::Reap { path, .. } => FIXED + path.len(),
+            Self::QuotaCounted(counted) => FIXED + counted.path.len(),
+            Self::Reconfig(request) => FIXED + request.bytes(),
+            Self::Configured(lines) | Self::ReconfigBegins(lines) => FIXED + lines.len(),
+            Self::SystemNodes(nodes) => nodes.iter().map(|(path, data)| FIXED + path.len() + data.len()).sum(),
+            Self::CreateSession { .. }
+            | Self::AttachSession { .. }
+            | Self::CloseSession
+            | Self::ReconfigEnds
+            | Self::ReconfigFails(_)
+            | Self::Undecodable
+            | Self::Refused(_) => FIXED,
+        }
+    }
+
     /// Whether a client can ask for it; the others are the leader's own.
     pub const fn is_clients(&self) -> bool {
         match self {
@@ -93,6 +125,20 @@ impl CommandKind {
             | Self::QuotaCounted(_)
             | Self::Refused(_) => false,
         }
+    }
+}
+
+fn op_weight(op: &WriteOp) -> usize {
+    op.bytes() + op.acl().map_or(0, acl_weight)
+}
+
+fn acl_weight(acl: &AclSpec) -> usize {
+    const FIXED: usize = 32;
+    match acl {
+        AclSpec::List(list) | AclSpec::BrokenOff(list) => {
+            list.iter().map(|entry| FIXED + entry.scheme.len() + entry.id.len()).sum()
+        }
+        AclSpec::Open | AclSpec::Missing | AclSpec::Malformed => 0,
     }
 }
 

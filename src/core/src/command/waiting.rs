@@ -2,7 +2,6 @@
 //! piece fits a log entry and a message between servers.
 
 use super::kinds::{Command, CommandKind};
-use crate::command::request;
 use crate::tree::acl::Identity;
 use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
@@ -70,7 +69,7 @@ pub struct Proposals {
 impl Proposals {
     /// Without a generation.
     pub(crate) fn new(identities: Vec<Arc<Vec<Identity>>>, commands: Vec<Command>) -> Self {
-        let of_commands: usize = commands.iter().map(|command| request::weight(&command.kind)).sum();
+        let of_commands: usize = commands.iter().map(|command| command.kind.weight()).sum();
         let bytes = of_commands + identities.iter().map(|list| identities_weight(list)).sum::<usize>();
         Self { identities, commands, bytes, ..Self::default() }
     }
@@ -171,7 +170,7 @@ impl Waiting {
     fn take_piece(&mut self, bytes_max: usize, cost_max: u64, costs: &mut VecDeque<u64>) -> Proposals {
         let (mut piece, mut renumbered) = (Proposals::default(), Renumbered::new());
         while let Some(command) = self.commands.front() {
-            let weight = request::weight(&command.kind);
+            let weight = command.kind.weight();
             // A command of the server's own speaks with none.
             let identities = self.identities.get(command.identities as usize);
             let new = identities.filter(|_| !renumbered.has(&command.identities));
@@ -204,7 +203,7 @@ impl Waiting {
         if self.commands.is_empty() {
             return self.begin_anew();
         }
-        let commands: usize = self.commands.iter().map(|command| request::weight(&command.kind)).sum();
+        let commands: usize = self.commands.iter().map(|command| command.kind.weight()).sum();
         self.bytes = commands + self.identities.iter().map(|list| identities_weight(list)).sum::<usize>();
     }
 
@@ -236,7 +235,7 @@ mod tests {
     }
 
     fn push(waiting: &mut Waiting, command: Command) {
-        let weight = request::weight(&command.kind);
+        let weight = command.kind.weight();
         waiting.push(command, weight);
     }
 

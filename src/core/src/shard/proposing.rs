@@ -1,4 +1,4 @@
-//! Writes of a session become proposals, and how much a shard proposes before some of its proposals have come back.
+//! Writes of a session are decoded and become proposals, and how much a shard proposes before some of its proposals have come back.
 //!
 //! Commands are ordered first come, first served, so a write waits for everything that was proposed before it. A
 //! connection may always have writes in flight that cost less than [`FREE_COST_MAX`] together. Writes beyond that are
@@ -7,18 +7,24 @@
 //! connection has at most that and one command before it, for each shard, however many clients send costly ones.
 
 use crate::apply::{Circumstances, cost_at_most};
-use crate::command::{Command, CommandKind, request};
+use crate::command::{Command, CommandKind};
 use crate::ops::WriteOp;
 use crate::ops::decode::Refused;
 use crate::quota::counts;
+use crate::servers::reconfig::Reconfig;
 use crate::shard::audit::Draft;
 use crate::shard::conn::{Close, Conn};
 use crate::shard::in_flight::Proposed;
 use crate::shard::state::ShardState;
-use crate::tree::acl::{self, Identity};
+use crate::shared::Text;
+use crate::tree::acl::{self, AclSpec, Identity};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use corral_wire::{OpCode, Reader};
+use alloc::vec::Vec;
+use corral_wire::multi::{MultiKind, MultiRequest};
+use corral_wire::op::Kind;
+use corral_wire::records::ReconfigRequest;
+use corral_wire::{DecodeError, OpCode, Reader};
 
 /// Cost of the writes of one connection together, in units of [`crate::cost`], before they are costly: some hundreds of
 /// single writes.
@@ -46,14 +52,63 @@ pub(super) fn decode(
     who: &[Identity],
     reader: &mut Reader<'_>,
 ) -> Result<CommandKind, Refused> {
-    let mut kind = request::command(op, shard.config.keeper_extensions, reader)?;
+    let mut kind = command(op, shard.config.keeper_extensions, reader)?;
     if shard.config.digest.is_none() {
-        request::acls(&mut kind).for_each(request::refuse_digests);
+        kind.acls_mut().for_each(refuse_digests);
     }
     if let Some(any) = &shard.config.any_sasl_user {
-        request::acls(&mut kind).for_each(|acl| acl::expand_proven(acl, who, any));
+        kind.acls_mut().for_each(|acl| acl::expand_proven(acl, who, any));
     }
     Ok(kind)
+}
+
+/// Decodes the record of a write. `keeper` says that ClickHouse Keeper's operations are served.
+fn command(op: OpCode, keeper: bool, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
+    match op {
+        OpCode::CloseSession => Ok(CommandKind::CloseSession),
+        OpCode::Reconfig => Ok(CommandKind::Reconfig(Box::new(reconfig(&ReconfigRequest::decode(reader)?)))),
+        OpCode::Multi => multi(if keeper { MultiKind::KeeperWrite } else { MultiKind::Write }, reader),
+        op if op.kind() == Kind::Write || (keeper && op.is_keeper_write()) => {
+            Ok(CommandKind::Op(WriteOp::decode(op, reader)?))
+        }
+        _ => Err(Refused::NotServed),
+    }
+}
+
+fn reconfig(request: &ReconfigRequest<'_>) -> Reconfig {
+    Reconfig {
+        joining: request.joining_servers.map(Text::from),
+        leaving: request.leaving_servers.map(Text::from),
+        members: request.new_members.map(Text::from),
+        from: request.cur_config_id,
+    }
+}
+
+fn multi(kind: MultiKind, reader: &mut Reader<'_>) -> Result<CommandKind, Refused> {
+    let request = match MultiRequest::decode(kind, reader) {
+        Ok(request) => request,
+        // This alone stops ZooKeeper before the zxid is taken.
+        Err(DecodeError::NullAcl) => return Err(Refused::Undecodable),
+        Err(DecodeError::TooManyOps) => return Err(Refused::TooManyOps),
+        Err(_) => return Ok(CommandKind::Undecodable),
+    };
+    if request.iter().any(|op| op.path().is_none()) {
+        return Ok(CommandKind::Undecodable);
+    }
+    let mut ops = Vec::with_capacity(request.len());
+    for op in request.iter() {
+        ops.push(WriteOp::of_multi(op)?);
+    }
+    Ok(CommandKind::Multi(ops))
+}
+
+/// Makes an ACL that names a digest invalid: the server has no such scheme.
+fn refuse_digests(acl: &mut AclSpec) {
+    if let AclSpec::List(list) | AclSpec::BrokenOff(list) = acl
+        && list.iter().any(|entry| &*entry.scheme == "digest")
+    {
+        *acl = AclSpec::Malformed;
+    }
 }
 
 /// Returns the bytes that the frame counts for among the large requests.
@@ -69,7 +124,7 @@ pub(super) fn large(shard: &ShardState, frame: &[u8]) -> Result<usize, Close> {
 pub(super) fn propose(shard: &mut ShardState, conn: &mut Conn, kind: CommandKind, large: usize, cost: u64) {
     (conn.identity_turn, conn.identity_place) =
         shard.in_flight.place_of(&conn.identities, (conn.identity_turn, conn.identity_place));
-    let weight = request::weight(&kind);
+    let weight = kind.weight();
     let origin = Some(shard.config.origin(conn.id));
     let draft = if shard.config.audit { draft(shard, conn, &kind) } else { None };
     let command = Command { origin, session: conn.session.id(), identities: conn.identity_place, kind };
