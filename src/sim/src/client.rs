@@ -27,6 +27,8 @@ pub(crate) fn act(world: &mut World, client: usize) {
     }
     let wait = match world.stage {
         Stage::Busy => world.workload.delay(world.options.think),
+        // It only keeps its session.
+        _ if world.clients[client].last_words_answered => world.workload.below(world.options.session_tick_ms * 500),
         _ => world.workload.below(world.options.think),
     };
     world.after(wait + 1, Event::Act(client));

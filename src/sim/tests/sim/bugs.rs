@@ -34,12 +34,12 @@ const SHOWN: [(Bug, Kind, u64, &[&str]); 42] = [
     (Bug::StaleSync, Ensemble, 1, &["reads"]),
     (Bug::BeginAtOnce, Ensemble, 3, &["liveness"]),
     (Bug::AnswerAtOnce, Ensemble, 0, &["members", "assertion"]),
-    (Bug::RemovedCounts, Ensemble, 1, &["members", "liveness"]),
+    (Bug::RemovedCounts, Ensemble, 0, &["members", "liveness"]),
     (Bug::Diverge, Ensemble, 0, &["digests"]),
     (Bug::ApplyTwice, Ensemble, 0, &[]),
     (Bug::MissBatch, Ensemble, 21, &[]),
     (Bug::ExpireEarly, Ensemble, 3, &["sessions"]),
-    (Bug::HearAnybody, Ensemble, 14, &["sessions"]),
+    (Bug::HearAnybody, Ensemble, 22, &["sessions"]),
     (Bug::EarlyRead, Ensemble, 0, &["reads"]),
     (Bug::DropEvent, Ensemble, 0, &["watches"]),
     (Bug::DoubleEvent, Ensemble, 0, &["watches"]),
@@ -48,10 +48,10 @@ const SHOWN: [(Bug, Kind, u64, &[&str]); 42] = [
     (Bug::ReapEarly, Ensemble, 10, &[]),
     (Bug::LoseReply, Ensemble, 0, &[]),
     (Bug::WrongStat, Ensemble, 0, &[]),
-    (Bug::IgnoreFailedSync, Ensemble, 14, &[]),
+    (Bug::IgnoreFailedSync, Ensemble, 28, &[]),
     (Bug::RepairReplacesLog, Damaged, 5, &["logs", "members", "writes"]),
     (Bug::JudgeAtReplay, Builds, 1, &["digests"]),
-    (Bug::NoDurableFile, LostPages, 8, &["writes"]),
+    (Bug::NoDurableFile, LostPages, 14, &["writes"]),
 ];
 
 fn property(bug: Bug, world: WorldId) -> Option<&'static str> {
