@@ -205,9 +205,10 @@ pub(super) fn reaches_leader(world: &mut World) -> bool {
     if !world.options.has_list() {
         return true;
     }
-    let raft = server.engine.raft();
-    let leader = raft.leader().map(place_of);
-    leader.is_some_and(|leader| leader == at || list::is_listed(world, at) && is_linked_with(world, leader))
+    let Some(leader) = server.engine.raft().leader().map(place_of) else { return false };
+    // It may follow one that has handed over the leadership and was removed.
+    let leads = world.nodes[leader].server.as_ref().is_some_and(|server| server.engine.replica().is_leading());
+    leader == at || leads && list::is_listed(world, at) && is_linked_with(world, leader)
 }
 
 // ----- frames -----
