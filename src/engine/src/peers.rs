@@ -277,7 +277,7 @@ impl Peers {
         {
             if let Some(least) = repairs
                 && index <= replica.raft().last_index()
-                && self.has_state_from(least)
+                && self.has_state_from(least, from)
             {
                 // The state is on its way. Each request makes the leader announce the newest one.
                 return Ok(());
@@ -360,9 +360,11 @@ impl Peers {
         !self.receives_snapshot() && self.unknown_server.is_none()
     }
 
-    /// Whether a snapshot that ends at `least` or later is here or on its way, or another one is to be requested later.
-    fn has_state_from(&self, least: Index) -> bool {
-        let is_on_its_way = self.transfer.as_ref().is_some_and(|transfer| transfer.index() >= least.0);
+    /// Whether a snapshot that ends at `least` or later is here or on its way, or another one is to be requested later. A former
+    /// leader may never send the rest: only the transfer from `leader` counts.
+    fn has_state_from(&self, least: Index, leader: ServerId) -> bool {
+        let transfer = self.transfer.as_ref();
+        let is_on_its_way = transfer.is_some_and(|transfer| transfer.index() >= least.0 && transfer.needs_only(leader));
         let waits = self.failed_transfer.as_ref().is_some_and(|failed| failed.again.is_some());
         is_on_its_way || waits || !self.arrivals.is_empty()
     }

@@ -138,8 +138,12 @@ impl Transfer {
     /// Whether this transfer serves the snapshot of that index that `from` announces. Another server's snapshot of the
     /// same index holds the same state in other bytes, so it does only if all bytes are here.
     pub(crate) fn is_of(&self, from: ServerId, index: u64) -> bool {
-        let is_here = self.total.is_some_and(|total| self.received >= total);
-        self.index == index && (self.from == from || is_here)
+        self.index == index && self.needs_only(from)
+    }
+
+    /// Whether the rest of the bytes comes from this server, if any are missing.
+    pub(crate) fn needs_only(&self, from: ServerId) -> bool {
+        self.from == from || self.total.is_some_and(|total| self.received >= total)
     }
 
     /// The same snapshot was announced again, perhaps in a newer term.
