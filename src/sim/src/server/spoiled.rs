@@ -42,6 +42,8 @@ pub(crate) fn spoil_snapshot(world: &mut World) {
 pub(crate) fn scrub(world: &mut World) {
     let Some((name, _)) = &world.nodes[world.at].spoiled else { return };
     let fork = world.nodes[world.at].disk.fork();
+    // The process may be about to end.
+    fork.stop_at_step(u64::MAX);
     match list_snapshots(&fork).unwrap_or_default().iter().position(|other| other.file == *name) {
         Some(0) if load(&fork, name).is_err() => {
             world.counts.found += 1;
