@@ -3,6 +3,7 @@
 //! Checks stand in the exact order of ZooKeeper's `PrepRequestProcessor` (protocol chapter 11). There is no state but
 //! the committed one: a command is evaluated when its log entry is committed, against everything before it.
 
+mod ensemble_id;
 pub mod outcome;
 mod owners;
 mod proof;
@@ -10,6 +11,7 @@ mod reconfig;
 mod system_nodes;
 mod weight;
 
+pub use ensemble_id::EnsembleId;
 pub use proof::Proof;
 pub(crate) use proof::same_secret;
 pub use reconfig::{Begun, configured, servers};
@@ -63,6 +65,7 @@ pub struct StateMachine {
     command_cost_max: u64,
     /// An entry with [`features::ADMITTED`] was applied. Snapshots keep it beside the tree.
     has_admitted: bool,
+    ensemble_id: Option<EnsembleId>,
 }
 
 impl fmt::Debug for StateMachine {
@@ -92,6 +95,7 @@ impl StateMachine {
             units_spent: 0,
             command_cost_max: cost::COMMAND_MAX,
             has_admitted: false,
+            ensemble_id: None,
         }
     }
 
@@ -105,6 +109,17 @@ impl StateMachine {
     #[must_use]
     pub fn after_admitted(self, has_admitted: bool) -> Self {
         Self { has_admitted, ..self }
+    }
+
+    /// The state of a snapshot with data of this ensemble.
+    #[must_use]
+    pub fn of_ensemble(self, ensemble_id: Option<EnsembleId>) -> Self {
+        Self { ensemble_id, ..self }
+    }
+
+    /// Which ensemble the data are of. `None` before an entry with [`features::IDENTIFIED`].
+    pub const fn ensemble_id(&self) -> Option<EnsembleId> {
+        self.ensemble_id
     }
 
     /// Sets the limit on the cost of one command.
@@ -185,6 +200,9 @@ impl StateMachine {
             return AppliedBatch { time: batch.time, txns: Vec::new() };
         }
         self.has_admitted |= batch.features & features::ADMITTED != 0;
+        if batch.features & features::IDENTIFIED != 0 {
+            self.ensemble_id.get_or_insert_with(|| EnsembleId::of(&batch));
+        }
         let mut next = batch.first_zxid;
         let context = BatchContext { time: batch.time.0, features: batch.features, countable: Cell::new(None) };
         let mut txns = Vec::with_capacity(batch.commands.len());

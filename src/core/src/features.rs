@@ -35,5 +35,8 @@ pub const BOUNDS: u32 = BOUNDED | QUOTAS_BOUNDED | DELETIONS_BOUNDED;
 /// they cost by its own prices. A leader sets it once all members know it, and for ever behind the first entry that has it.
 /// No switch of a configuration.
 pub const ADMITTED: u32 = 8192;
+/// The first batch with this bit gives the data the id of their ensemble, see [`EnsembleId`](crate::apply::EnsembleId). A leader sets it
+/// while all members know it. No switch of a configuration.
+pub const IDENTIFIED: u32 = 16384;
 /// All bits that this version knows. A batch with another bit is refused: its rules are those of a later version.
-pub const KNOWN: u32 = 2 * ADMITTED - 1;
+pub const KNOWN: u32 = 2 * IDENTIFIED - 1;

@@ -110,7 +110,7 @@ impl Forwarding {
     /// Of a server that follows no leader yet. Its shards are held first. `sequencer` has applied what recovery could.
     pub fn new(config: EnsembleConfig, sequencer: &mut Sequencer) -> Self {
         sequencer.expiry_mut().expect_servers(config.lost_after_ms);
-        sequencer.admit(false);
+        sequencer.all_members_know(0);
         let mut digests = Digests::default();
         digests.applied(sequencer.index(), sequencer.view().tree_digest());
         Self {

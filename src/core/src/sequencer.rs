@@ -83,8 +83,8 @@ pub struct Sequencer {
     servers: Option<Text>,
     /// The change of that list which a client asked for.
     reconfiguration: Reconfiguration,
-    /// See [`Sequencer::admit`].
-    all_members_know: bool,
+    /// See [`Sequencer::all_members_know`].
+    known: u32,
     /// A batch with `features::ADMITTED` was proposed in this leadership.
     has_admitted: bool,
     turn: Turn,
@@ -112,7 +112,7 @@ impl Sequencer {
             counted: Millis(0),
             servers: None,
             reconfiguration: Reconfiguration::default(),
-            all_members_know: true,
+            known: features::KNOWN,
             has_admitted: false,
             turn: Turn::default(),
         }
@@ -358,19 +358,19 @@ impl Sequencer {
     fn features(&self) -> u32 {
         let reconfiguring = if self.reconfiguration.waits() { features::RECONFIGURING } else { 0 };
         let admitted = if self.admits() { features::ADMITTED } else { 0 };
-        self.config.features | reconfiguring | features::BOUNDS | admitted
+        self.config.features | reconfiguring | features::BOUNDS | admitted | self.known & features::IDENTIFIED
     }
 
-    /// Whether every member of the ensemble has reported that it knows `features::ADMITTED`. True at first: a standalone server has
-    /// no other members.
-    pub const fn admit(&mut self, all_members_know: bool) {
-        self.all_members_know = all_members_know;
+    /// Every member of the ensemble has reported that it knows these features. At first all: a standalone server has no other
+    /// members.
+    pub const fn all_members_know(&mut self, features: u32) {
+        self.known = features;
     }
 
     /// Whether the batches of this leader have `features::ADMITTED`: all members know it, or entries have it already. A member that
     /// is down, as each is in a rolling upgrade, changes nothing then. Without the bit, commands are judged when they are applied.
     pub const fn admits(&self) -> bool {
-        self.all_members_know || self.has_admitted || self.machine.has_admitted()
+        self.known & features::ADMITTED != 0 || self.has_admitted || self.machine.has_admitted()
     }
 
     /// From now on, or no longer, a leader refuses commands of clients that may add data to the tree: QUOTAEXCEEDED.

@@ -3,12 +3,13 @@
 //!
 //! 1. The generation, behind a tag, unless it is the first.
 //! 2. A tag, if the log had entries with `features::ADMITTED`.
-//! 3. The membership.
-//! 4. The membership change in progress, if there is one: a change that needs a server which lags behind the leader's log
+//! 3. The id of the ensemble behind a tag, if it is known.
+//! 4. The membership.
+//! 5. The membership change in progress, if there is one: a change that needs a server which lags behind the leader's log
 //!    in memory could not end otherwise.
 
 use corral_consensus::{Membership, RaftNode};
-use corral_core::apply::{Begun, StateMachine};
+use corral_core::apply::{Begun, EnsembleId, StateMachine};
 use corral_peer::Generation;
 
 /// Generation, members and the membership change in progress, at one log index.
@@ -18,6 +19,8 @@ pub struct Extra {
     pub generation: Generation,
     /// An entry with `features::ADMITTED` was applied.
     pub has_admitted: bool,
+    /// Which ensemble the data are of.
+    pub ensemble_id: Option<EnsembleId>,
     /// The members in force.
     pub members: Membership,
     /// The membership change that was begun and has not ended.
@@ -28,19 +31,22 @@ pub struct Extra {
 const TAG_GENERATION: u8 = b'G';
 /// Before the membership, if an entry with `features::ADMITTED` was applied.
 const TAG_ADMITTED: u8 = b'A';
+/// Before the id of the ensemble.
+const TAG_ENSEMBLE_ID: u8 = b'E';
 
 impl Extra {
     /// Of an ensemble with these members, without a membership change in progress.
     #[must_use]
     pub fn new(members: Membership, generation: Generation) -> Extra {
-        Extra { generation, has_admitted: false, members, begun: None }
+        Extra { generation, has_admitted: false, ensemble_id: None, members, begun: None }
     }
 
     /// Of a server with this state. Of an uninitialised server the founders are the members.
     #[must_use]
     pub fn of(raft: &RaftNode, state: &StateMachine, generation: Generation) -> Extra {
         let members = raft.founders().unwrap_or_else(|| raft.membership());
-        Extra { generation, has_admitted: state.has_admitted(), members, begun: state.begun().cloned() }
+        let (has_admitted, ensemble_id) = (state.has_admitted(), state.ensemble_id());
+        Extra { generation, has_admitted, ensemble_id, members, begun: state.begun().cloned() }
     }
 
     /// Encodes it for a snapshot.
@@ -53,6 +59,10 @@ impl Extra {
         }
         if self.has_admitted {
             out.push(TAG_ADMITTED);
+        }
+        if let Some(EnsembleId(ensemble_id)) = self.ensemble_id {
+            out.push(TAG_ENSEMBLE_ID);
+            out.extend_from_slice(&ensemble_id.to_le_bytes());
         }
         out.extend(self.members.encode());
         out.extend(self.begun.iter().flat_map(Begun::encode));
@@ -76,9 +86,16 @@ impl Extra {
         }
         let untagged = extra.strip_prefix(&[TAG_ADMITTED]);
         let (has_admitted, extra) = (untagged.is_some(), untagged.unwrap_or(extra));
+        let (ensemble_id, extra) = match extra {
+            [TAG_ENSEMBLE_ID, rest @ ..] => {
+                let (ensemble_id, rest) = rest.split_first_chunk().ok_or(ExtraError::TruncatedEnsembleId)?;
+                (Some(EnsembleId(u64::from_le_bytes(*ensemble_id))), rest)
+            }
+            _ => (None, extra),
+        };
         let (members, rest) = Membership::decode_first(extra).map_err(ExtraError::Membership)?;
         let begun = if rest.is_empty() { None } else { Some(Begun::decode(rest).ok_or(ExtraError::Change)?) };
-        Ok(Extra { generation, has_admitted, members, begun })
+        Ok(Extra { generation, has_admitted, ensemble_id, members, begun })
     }
 }
 
@@ -88,6 +105,9 @@ pub enum ExtraError {
     /// The bytes end within the generation.
     #[error("its generation is cut off")]
     TruncatedGeneration,
+    /// The bytes end within the id of the ensemble.
+    #[error("the id of its ensemble is cut off")]
+    TruncatedEnsembleId,
     /// The generation is that of a server without data.
     #[error("it is of no generation")]
     NoGeneration,
@@ -118,7 +138,8 @@ mod tests {
         let conn = ConnId { slot: 5, generation: 6 };
         let origin = Some(Origin { server: ServerId(3), shard: ShardId(1), conn, incarnation: 7 });
         let begun = in_change.then_some(Begun { servers, origin });
-        Extra { generation: Generation::FIRST, has_admitted: in_change, members, begun }
+        let ensemble_id = in_change.then_some(EnsembleId(7));
+        Extra { generation: Generation::FIRST, has_admitted: in_change, ensemble_id, members, begun }
     }
 
     #[test]
@@ -140,7 +161,7 @@ mod tests {
     #[test]
     fn truncated_and_longer_bytes_are_refused() {
         let extra = Extra { generation: Generation(7), ..extra(true) };
-        let (bytes, members) = (extra.encode(), 8 + 2 + extra.members.encode().len());
+        let (bytes, members) = (extra.encode(), 1 + 8 + 1 + 1 + 8 + extra.members.encode().len());
         for cut in (0..bytes.len()).filter(|cut| *cut != members) {
             assert!(Extra::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }

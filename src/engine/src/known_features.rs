@@ -40,12 +40,12 @@ impl KnownFeatures {
         self.changed = true;
     }
 
-    /// Tells the sequencer whether all members know that commands are judged before they are logged. Once a turn.
-    pub(crate) fn admit_if_all_know(&mut self, wanted: &Membership, raft: &RaftNode, sequencer: &mut Sequencer) {
+    /// Reports to the sequencer which features all members know. Once a turn.
+    pub(crate) fn report_to(&mut self, wanted: &Membership, raft: &RaftNode, sequencer: &mut Sequencer) {
         if std::mem::take(&mut self.changed) {
             let (own, members) = (raft.id(), raft.membership());
-            let all_know = self.all_know(features::ADMITTED, own, &[&members, wanted]);
-            sequencer.admit(all_know);
+            let all_know = |bit: &u32| self.all_know(*bit, own, &[&members, wanted]);
+            sequencer.all_members_know([features::ADMITTED, features::IDENTIFIED].into_iter().filter(all_know).sum());
         }
     }
 

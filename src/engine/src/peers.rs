@@ -33,7 +33,7 @@ use crate::quorum_counter::QuorumCounter;
 use crate::serving::{ServerState, Serving, log_unknown_server, log_what_is_awaited};
 use crate::settings::EnsembleSettings;
 use crate::snapshot::Offered;
-use crate::transfer::{FailedTransfer, Offer, Outcome, Transfer, is_as_announced};
+use crate::transfer::{FailedTransfer, Offer, Outcome, Transfer, is_as_announced, is_of_ensemble};
 
 /// The other servers, as this one is connected with them.
 pub(crate) struct Peers {
@@ -131,7 +131,7 @@ impl Peers {
 
     pub(crate) fn begin_turn(&mut self, raft: &RaftNode, sequencer: &mut Sequencer) {
         self.offer.begin_turn();
-        self.known_features.admit_if_all_know(&self.wanted, raft, sequencer);
+        self.known_features.report_to(&self.wanted, raft, sequencer);
     }
 
     // ----- connections -----
@@ -331,7 +331,8 @@ impl Peers {
         match (outcome, incoming) {
             (Outcome::Received(announced), Incoming::Whole { index, snapshot }) => {
                 let loaded = &snapshot.loaded;
-                if let Err(reason) = is_as_announced(loaded, &announced) {
+                let fits = is_as_announced(loaded, &announced);
+                if let Err(reason) = fits.and_then(|()| is_of_ensemble(&snapshot.state, sequencer.machine())) {
                     self.failed_transfer = Some(FailedTransfer::at(*now, index, from, false, &reason.to_string()));
                     // A later start would begin with it.
                     out.push(Effect::Receive(Receive::Forget { index: loaded.index, zxid: loaded.zxid }));

@@ -47,9 +47,11 @@ impl LoadedSnapshot {
     /// Its state, with the membership change that it was taken in, if any. Takes time in proportion to the sessions.
     #[must_use]
     pub fn state(&self) -> StateMachine {
-        let kept = Extra::decode(self.snapshot.extra()).ok().map(|extra| (extra.begun, extra.has_admitted));
-        let (begun, has_admitted) = kept.unwrap_or_default();
-        StateMachine::of_snapshot(Arc::clone(&self.snapshot)).in_the_middle_of(begun).after_admitted(has_admitted)
+        let state = StateMachine::of_snapshot(Arc::clone(&self.snapshot));
+        let Ok(Extra { begun, has_admitted, ensemble_id, .. }) = Extra::decode(self.snapshot.extra()) else {
+            return state;
+        };
+        state.in_the_middle_of(begun).after_admitted(has_admitted).of_ensemble(ensemble_id)
     }
 
     /// The snapshot as it is offered to other servers.

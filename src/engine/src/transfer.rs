@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use corral_consensus::{PeerBody, PeerMessage as RaftMessage, ServerId};
+use corral_core::apply::StateMachine;
 use corral_core::ids::Millis;
 use corral_peer::snapshot::{Ask, PIECE_BYTES_MAX, Part};
 
@@ -256,6 +257,12 @@ pub(crate) enum UnusableSnapshot {
     /// It was announced to Raft with another membership.
     #[error("it was announced with another membership than it holds")]
     OtherMembership,
+    /// It has data of another ensemble.
+    #[error(
+        "it has data of another ensemble: one of the two servers was started with a disk of that one. Stop that server, empty its data \
+         directory but for `myid`, and start it again; a name of its own for each ensemble (`ensemble.cluster`) prevents this"
+    )]
+    OtherEnsemble,
 }
 
 /// Checks that a snapshot is as it was announced to Raft: its position and its membership count after a restart.
@@ -270,6 +277,14 @@ pub(crate) fn is_as_announced(snapshot: &LoadedSnapshot, announced: &RaftMessage
     if *membership == kept.members { Ok(()) } else { Err(UnusableSnapshot::OtherMembership) }
 }
 
+/// Checks that a snapshot with the state `arrived` does not replace data of another ensemble.
+pub(crate) fn is_of_ensemble(arrived: &StateMachine, own: &StateMachine) -> Result<(), UnusableSnapshot> {
+    match (arrived.ensemble_id(), own.ensemble_id()) {
+        (Some(arrived), Some(own)) if arrived != own => Err(UnusableSnapshot::OtherEnsemble),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -277,8 +292,10 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::recovery::state_of;
     use crate::snapshot::SnapshotContent;
     use corral_consensus::{Index, Membership, PeerBody, Term};
+    use corral_core::apply::EnsembleId;
     use corral_core::tree::view::View;
 
     const PIECE: usize = PIECE_BYTES_MAX;
@@ -315,6 +332,16 @@ mod tests {
                 _ => unreachable!("a transfer asks for nothing else"),
             }
         }
+    }
+
+    #[test]
+    fn a_snapshot_of_another_ensemble_replaces_no_state() {
+        let of = |id: Option<u64>| state_of(None, 1).0.of_ensemble(id.map(EnsembleId));
+        let fits = |arrived, own| is_of_ensemble(&of(arrived), &of(own));
+        assert_eq!(fits(Some(7), Some(7)), Ok(()));
+        assert_eq!(fits(Some(7), Some(8)), Err(UnusableSnapshot::OtherEnsemble));
+        assert_eq!(fits(Some(7), None), Ok(()), "a server without data");
+        assert_eq!(fits(None, Some(7)), Ok(()), "written by an earlier build");
     }
 
     #[test]

@@ -84,7 +84,13 @@ impl ObservedMachine {
     /// unchanged.
     fn applied_as(&self, index: Index, payload: &[u8], own: bool) -> Vec<u8> {
         match Batch::decode(payload) {
-            Ok(mut batch) if self.diverges && !own && index.0.is_multiple_of(DIVERGE_EVERY) => {
+            // The id of the ensemble stays: a server that has another one takes no state from others.
+            Ok(mut batch)
+                if self.diverges
+                    && !own
+                    && index.0.is_multiple_of(DIVERGE_EVERY)
+                    && self.sequencer.machine().ensemble_id().is_some() =>
+            {
                 batch.time.0 += 1;
                 batch.encode()
             }

@@ -45,7 +45,7 @@ fn server(command_cost_max: u64) -> Sequencer {
 
 fn leader(admits: bool) -> Sequencer {
     let mut leader = server(COMMAND_MAX);
-    leader.admit(admits);
+    leader.all_members_know(if admits { features::KNOWN } else { 0 });
     leader.begin_leadership(Millis(0), 1);
     leader
 }
@@ -138,13 +138,32 @@ fn commands_are_judged_for_ever_behind_the_first_judged_entry() {
     let mut follower = server(COMMAND_MAX);
     leader.enqueue(Millis(0), write(CommandKind::Op(set("/a"))));
     let payload = next(&mut leader).expect("a command waits");
-    leader.admit(false);
-    follower.admit(false);
+    leader.all_members_know(0);
+    follower.all_members_know(0);
     assert!(leader.admits() && !follower.admits());
     commit(&mut follower, &payload, false);
     assert!(follower.admits());
     leader.end_leadership();
     assert!(!leader.admits(), "that entry may be lost");
+}
+
+#[test]
+fn the_first_batch_that_all_members_know_names_the_ensemble() {
+    let id = |server: &Sequencer| server.machine().ensemble_id();
+    let (mut leader, mut follower) = (leader(false), server(COMMAND_MAX));
+    let mut both_apply = |leader: &mut Sequencer| {
+        leader.enqueue(Millis(0), write(CommandKind::Op(set("/a"))));
+        let payload = next(leader).expect("a command waits");
+        commit(leader, &payload, true);
+        commit(&mut follower, &payload, false);
+        assert_eq!(id(leader), id(&follower));
+        id(leader)
+    };
+    assert_eq!(both_apply(&mut leader), None, "a member may not know it");
+    leader.all_members_know(features::KNOWN);
+    let first = both_apply(&mut leader);
+    assert!(first.is_some());
+    assert_eq!(both_apply(&mut leader), first);
 }
 
 #[test]
