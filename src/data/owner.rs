@@ -49,8 +49,9 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
     let sentence = format!(
-        "{}: the data are of {}, and this is {}: correct server.server_id (or the file myid) and ensemble.cluster, choose \
-         another directory, or give the data to this server with `corral rescue`",
+        "{}: the data are of {}, and this is {}: correct server.server_id (or the file myid) and ensemble.cluster, or choose \
+         another directory; a server of an ensemble may also start with this one emptied but for `myid`, and receives all data; without any \
+         other server, give the data to this one with `corral rescue`",
         at(disk),
         one_line(&found),
         one_line(&own)

@@ -6,7 +6,7 @@ use corral_engine as engine;
 
 use crate::options::Fault;
 use crate::server::recovery::ELECTION;
-use crate::server::{emptying, ending, lost_page, peers, shard_side, spoiled};
+use crate::server::{emptying, ending, judges, lost_page, peers, shard_side, spoiled};
 use crate::violation::Checked;
 use crate::world::event::{Event, Inner};
 use crate::world::{Stage, World};
@@ -120,8 +120,7 @@ pub(crate) fn set_scarce(world: &mut World, at: usize, scarce: bool) {
 
 /// Half of the time the leader is silent to this server for an election timeout or more, during the repair of its state.
 fn silence_leader(world: &mut World) {
-    let leads =
-        |at: &usize| world.nodes[*at].server.as_ref().is_some_and(|server| server.engine.replica().is_leading());
+    let leads = |at: &usize| judges::leads(world, *at);
     let Some(leader) = (0..world.nodes.len()).find(leads).filter(|leader| *leader != world.at) else { return };
     if world.pages.per_mille(500) {
         world.counts.silenced += 1;

@@ -15,6 +15,11 @@ use crate::servers::place_of;
 use crate::violation::{Checked, Violation, require};
 use crate::world::World;
 
+/// Whether that server leads, as far as it knows.
+pub(crate) fn leads(world: &World, at: usize) -> bool {
+    world.nodes[at].server.as_ref().is_some_and(|server| server.engine.replica().is_leading())
+}
+
 /// The members that elected this server, if it leads and the checkers do not know that yet. Called before anything
 /// is applied that changes them.
 pub(super) fn electors(world: &mut World) -> Result<Option<Membership>, Violation> {

@@ -206,9 +206,8 @@ pub(super) fn reaches_leader(world: &mut World) -> bool {
         return true;
     }
     let Some(leader) = server.engine.raft().leader().map(place_of) else { return false };
-    // It may follow one that has handed over the leadership and was removed.
-    let leads = world.nodes[leader].server.as_ref().is_some_and(|server| server.engine.replica().is_leading());
-    leader == at || leads && list::is_listed(world, at) && is_linked_with(world, leader)
+    // A former leader that was removed may still be taken for the leader here.
+    leader == at || judges::leads(world, leader) && list::is_listed(world, at) && is_linked_with(world, leader)
 }
 
 // ----- frames -----
