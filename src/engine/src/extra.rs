@@ -74,29 +74,26 @@ impl Extra {
     /// # Errors
     /// If the bytes are not what [`Extra::encode`] writes.
     pub fn decode(extra: &[u8]) -> Result<Extra, ExtraError> {
-        let (generation, extra) = match extra {
-            [TAG_GENERATION, rest @ ..] => {
-                let (generation, rest) = rest.split_first_chunk().ok_or(ExtraError::TruncatedGeneration)?;
-                (Generation(u64::from_le_bytes(*generation)), rest)
-            }
-            _ => (Generation::FIRST, extra),
-        };
+        let (generation, extra) = tagged(TAG_GENERATION, extra).ok_or(ExtraError::TruncatedGeneration)?;
+        let generation = generation.map_or(Generation::FIRST, Generation);
         if generation == Generation::NONE {
             return Err(ExtraError::NoGeneration);
         }
         let untagged = extra.strip_prefix(&[TAG_ADMITTED]);
         let (has_admitted, extra) = (untagged.is_some(), untagged.unwrap_or(extra));
-        let (ensemble_id, extra) = match extra {
-            [TAG_ENSEMBLE_ID, rest @ ..] => {
-                let (ensemble_id, rest) = rest.split_first_chunk().ok_or(ExtraError::TruncatedEnsembleId)?;
-                (Some(EnsembleId(u64::from_le_bytes(*ensemble_id))), rest)
-            }
-            _ => (None, extra),
-        };
+        let (ensemble_id, extra) = tagged(TAG_ENSEMBLE_ID, extra).ok_or(ExtraError::TruncatedEnsembleId)?;
+        let ensemble_id = ensemble_id.map(EnsembleId);
         let (members, rest) = Membership::decode_first(extra).map_err(ExtraError::Membership)?;
         let begun = if rest.is_empty() { None } else { Some(Begun::decode(rest).ok_or(ExtraError::Change)?) };
         Ok(Extra { generation, has_admitted, ensemble_id, members, begun })
     }
+}
+
+/// The number behind a tag, if the bytes begin with that tag, and the bytes behind it. `None` if the number is cut off.
+fn tagged(tag: u8, bytes: &[u8]) -> Option<(Option<u64>, &[u8])> {
+    let Some(rest) = bytes.strip_prefix(&[tag]) else { return Some((None, bytes)) };
+    let (number, rest) = rest.split_first_chunk()?;
+    Some((Some(u64::from_le_bytes(*number)), rest))
 }
 
 /// Why the bytes of a snapshot are not those of a membership.

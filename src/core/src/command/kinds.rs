@@ -68,10 +68,15 @@ pub enum CommandKind {
 impl CommandKind {
     /// Whether it may add data to the tree.
     pub(crate) fn adds_data(&self) -> bool {
+        self.ops().iter().any(WriteOp::adds_data)
+    }
+
+    /// Its operations on znodes, in order.
+    fn ops(&self) -> &[WriteOp] {
         match self {
-            Self::Op(op) => op.adds_data(),
-            Self::Multi(ops) => ops.iter().any(WriteOp::adds_data),
-            _ => false,
+            Self::Op(op) => slice::from_ref(op),
+            Self::Multi(ops) => ops,
+            _ => &[],
         }
     }
 
@@ -163,22 +168,12 @@ impl Command {
 
     /// The paths of its operations on znodes, in order.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        let ops = match &self.kind {
-            CommandKind::Op(op) => slice::from_ref(op),
-            CommandKind::Multi(ops) => ops,
-            _ => &[],
-        };
-        ops.iter().map(|op| &**op.path())
+        self.kind.ops().iter().map(|op| &**op.path())
     }
 
     /// Whether one of its operations creates a znode at such a path.
     pub(crate) fn creates(&self, at: impl Fn(&str) -> bool) -> bool {
-        let ops = match &self.kind {
-            CommandKind::Op(op) => slice::from_ref(op),
-            CommandKind::Multi(ops) => ops,
-            _ => &[],
-        };
-        ops.iter().any(|op| matches!(op, WriteOp::Create(ops::Create { path, .. }) if at(path)))
+        self.kind.ops().iter().any(|op| matches!(op, WriteOp::Create(ops::Create { path, .. }) if at(path)))
     }
 
     /// Attaching moves a connection, not the tree: as in ZooKeeper it takes no zxid. Nor does what only announces a
