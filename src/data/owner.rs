@@ -36,15 +36,28 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
         }
         return take(disk, config);
     };
+    compare(disk, &found, &own)
+}
+
+/// Checks as a start does that the directory, if it holds data, is this server's. Nothing is written.
+///
+/// # Errors
+/// As [`claim`].
+pub(crate) fn check(directory: &Path, config: &Config) -> Result<(), Fault> {
+    let Ok(disk) = MmapDisk::open_read_only(directory) else { return Ok(()) };
+    read(&disk)?.map_or(Ok(()), |found| compare(&disk, &found, &text(config)))
+}
+
+fn compare(disk: &MmapDisk, found: &str, own: &str) -> Result<(), Fault> {
     if found == own {
         return Ok(());
     }
     refuse_unfinished(disk)?;
-    if !is_owner(&found) {
+    if !is_owner(found) {
         let sentence = format!(
             "{}/{NAME} is damaged, it says {found:?}: if the data are those of {}, remove that file, the start writes it anew",
             at(disk),
-            one_line(&own)
+            one_line(own)
         );
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
@@ -53,8 +66,8 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
          another directory; a server of an ensemble may also start with this one emptied but for `myid`, and receives all data; without any \
          other server, give the data to this one with `corral rescue`",
         at(disk),
-        one_line(&found),
-        one_line(&own)
+        one_line(found),
+        one_line(own)
     );
     Err(Fault::new(ExitCode::DataDirForeign, sentence))
 }

@@ -166,7 +166,7 @@ def test_a_damaged_directory(stopped):
 
 
 def test_certificates_and_keys_of_a_configuration(authority, stopped, tmp_path):
-    """The certificate is good, expires soon, has expired. Others may read the key."""
+    """The certificate is good, expires soon, has expired. Others may read the key. The directory is another server's."""
     key_store, config = tmp_path / "server.pem", tmp_path / "corral.toml"
     config.write_text(f"""
 [server]
@@ -190,6 +190,9 @@ enabled = false
         document = doctor("--config", config)
         equal(found(document), [(str(config), check, severity) for check, severity in expected])
         assert facts(document, stopped)["snapshots"]["count"] == 1, document
+    config.write_text(f'[server]\ndata_dir = "{stopped}"\nserver_id = 2\n')
+    document = doctor("--config", config)
+    assert (str(config), "owner", "CRITICAL") in found(document), document
     config.write_text("[server]\nno_such_key = 1\nanother = 2\n")
     equal(found(doctor("--config", config, stopped)), [(str(config), "configuration", "CRITICAL")] * 2)
 

@@ -2,6 +2,7 @@
 //!
 //! The main thread. It reads what `serve` reads, and changes nothing.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use indicatif::HumanBytes;
@@ -14,6 +15,7 @@ use crate::cli::check_config;
 use crate::cli::security::{self, Certificate, DAYS_LEFT_MIN};
 use crate::config::cores::cpu_list;
 use crate::config::{self, Config, Loaded};
+use crate::data::owner;
 use crate::exit::{ExitCode, Fault};
 use crate::preflight;
 
@@ -47,6 +49,12 @@ pub(super) fn examine(file: &Path) -> (Section, Option<Config>) {
             section.findings.extend(certificates.iter().flat_map(expiry));
         }
         Err(fault) => section.findings.extend(of_fault(&fault, file)),
+    }
+    let server = &loaded.config.server;
+    for directory in BTreeSet::from([&server.data_dir, &server.log_dir]) {
+        if let Err(fault) = owner::check(directory, &loaded.config) {
+            section.findings.extend(of_fault(&fault, file));
+        }
     }
     let mut risks = Vec::new();
     security::files(&loaded, &mut risks);
@@ -90,6 +98,7 @@ fn of_fault(fault: &Fault, file: &Path) -> Vec<Finding> {
         ExitCode::MemlockTooLow | ExitCode::NofileTooLow | ExitCode::IoUringMissing => {
             ("limits", pages::LIMITS.to_owned())
         }
+        ExitCode::DataDirForeign => ("owner", pages::MEMBERS.to_owned()),
         _ => ("configuration", format!("corral check-config --config {}", file.display())),
     };
     fault.sentence.lines().map(|line| Finding::critical(check, line, &*advice)).collect()
