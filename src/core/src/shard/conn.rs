@@ -256,12 +256,12 @@ impl Conn {
         }
     }
 
-    /// Bytes of memory that it holds. Read bytes of a request that waits for memory are not counted: connections that
+    /// Bytes of memory that it holds. The input of a connection that waits for memory is not counted: connections that
     /// wait must not keep each other waiting.
     #[inline]
     pub(crate) fn holds(&self) -> usize {
         let mut bytes = self.output.capacity() + self.pending.queued_bytes();
-        if !(self.waits.memory && self.missing() > 0) {
+        if !self.waits.memory {
             bytes += self.input.capacity();
         }
         if self.blocked {

@@ -258,6 +258,27 @@ fn a_moderate_reply_does_not_wait_behind_large_ones() {
 }
 
 #[test]
+fn connections_that_wait_for_memory_do_not_keep_each_other_waiting() {
+    const REQUESTS: i32 = 3_000;
+    let mut server = Server::new(ShardLimits {
+        reply_buffer_bytes_total_max: 1 << 20,
+        turn_cost_max: 50_000,
+        ..ShardLimits::default()
+    });
+    let clients: Vec<ConnId> = (0..40).map(|_| server.client()).collect();
+    let burst: Vec<u8> = (1..=REQUESTS).flat_map(|xid| get(xid, "/")).collect();
+    for client in &clients {
+        server.send(*client, &burst);
+    }
+    let mut replies = 0;
+    while server.shard.needs_turn() {
+        server.turn();
+        replies += clients.iter().map(|client| server.replies(*client).len()).sum::<usize>();
+    }
+    assert_eq!(replies, clients.len() * REQUESTS as usize);
+}
+
+#[test]
 fn a_walk_goes_on_between_other_work_and_keeps_the_order() {
     let mut server = Server::new(ShardLimits::default());
     let (a, b) = (server.client(), server.client());
