@@ -215,6 +215,8 @@ pub const CONNECT_BYTES_MAX: usize = 16 << 10;
 pub(crate) const MODERATE_BYTES: usize = 256 << 10;
 /// ... because one of so many parts of the memory for all is not for these.
 pub(crate) const RESERVED_SHARE: usize = 8;
+/// Wait for a leader after which a server that stops closes the connections that it owes answers.
+pub const DRAIN_WAIT_MS: u64 = 5000;
 /// Wait for memory after which slow readers are ended. A slow reader has held memory for a second, and takes its
 /// replies at less than 256 KiB a second.
 pub const MEMORY_WAIT_MS: u64 = 2000;

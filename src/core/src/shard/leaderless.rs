@@ -7,6 +7,7 @@
 
 use crate::apply::same_secret;
 use crate::ids::{Millis, SessionId};
+use crate::limits::DRAIN_WAIT_MS;
 use crate::shard::conn::{Close, Conn, Phase};
 use crate::shard::state::{Served, ShardState};
 use crate::shard::{ending, reply};
@@ -29,11 +30,14 @@ pub(super) fn distrust(shard: &mut ShardState, now: Millis) {
 }
 
 /// Closes connections that have waited for a leader for two thirds of their session timeout. After that time
-/// without an answer a client closes its connection anyway. Checks `count` slots from `from` on.
+/// without an answer a client closes its connection anyway. A server that stops closes all of them after
+/// `DRAIN_WAIT_MS`. Checks `count` slots from `from` on.
 pub(super) fn send_away_in_time(shard: &mut ShardState, now: Millis, (from, count): (usize, usize)) {
     if shard.flow.paused && !shard.flow.leaderless {
         let waited = now.since(shard.flow.paused_since);
-        let overdue = |conn: &&Conn| conn.phase == Phase::Live && waited * 3 >= conn.session.silence_max_ms() * 2;
+        let stops = shard.draining.has_begun() && waited >= DRAIN_WAIT_MS;
+        let overdue =
+            |conn: &&Conn| stops || (conn.phase == Phase::Live && waited * 3 >= conn.session.silence_max_ms() * 2);
         let list = shard.conns.range(from, count).filter(overdue).map(|conn| conn.id).collect();
         ending::end_these(shard, now, Close::NoLeader, list);
     }

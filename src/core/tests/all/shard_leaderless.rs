@@ -3,9 +3,9 @@
 use crate::one_shard::{Server, create, framed, get, request};
 use corral_core::ids::SessionId;
 use corral_core::ids::{ConnId, Millis};
-use corral_core::limits::ShardLimits;
-use corral_core::shard::Flow;
+use corral_core::limits::{DRAIN_WAIT_MS, ShardLimits};
 use corral_core::shard::conn::Close;
+use corral_core::shard::{Flow, ShardMessage};
 use corral_core::tree::view::View;
 use corral_wire::records::{ConnectRequest, ConnectResponse, ReplyHeader};
 use corral_wire::{OpCode, Reader};
@@ -88,6 +88,23 @@ fn everybody_is_sent_away_and_only_who_asks_may_read() {
     server.send(reader, &request(6, OpCode::CloseSession, |_| {}));
     assert_eq!(server.replies(reader), [(6, 0)]);
     assert_eq!(server.closed(), [Close::Done]);
+}
+
+#[test]
+fn a_server_that_stops_does_not_wait_long_for_a_leader() {
+    let mut server = server();
+    let writer = server.client();
+    server.send(writer, &create(1, "/unordered", b""));
+    connect(&mut server, None, 0, [0; 16], 0);
+    server.flow(Flow::Pause);
+    server.event(ShardMessage::Drain);
+    server.now = Millis(server.now.0 + DRAIN_WAIT_MS - 1);
+    server.tick();
+    assert_eq!(server.closed(), [], "a leader may still be found");
+    server.now = Millis(server.now.0 + 1);
+    server.tick();
+    assert_eq!(server.closed(), [Close::NoLeader, Close::NoLeader]);
+    assert_eq!(server.shard.connections(), 0);
 }
 
 #[test]
