@@ -53,7 +53,10 @@ pub(crate) fn all_vote(world: &World) -> bool {
 pub(crate) fn may_empty(world: &World) -> bool {
     // A change of the members that is in some log and not in force: another may be about to leave.
     let changes = |server: &Server| server.engine.raft().holds_membership_change();
-    let somebody_leaves = world.nodes.iter().filter_map(|node| node.server.as_deref()).any(changes);
+    // The leader may still remove a founder that began later, as one without data.
+    let is_late = |server: &Server| server.engine.raft().is_pristine();
+    let somebody_leaves =
+        world.nodes.iter().filter_map(|node| node.server.as_deref()).any(|server| changes(server) || is_late(server));
     let rests = all_vote(world) && !somebody_leaves && list::rests(world);
     let few = list::wanted(world).is_some_and(|listed| listed.voters.len() < 3);
     world.emptied.is_none() && rests && !(few && list::is_listed(world, world.at))
