@@ -293,10 +293,10 @@ impl<M: Replicated> Engine<M> {
         self.scarcity.tick(now.micros, &mut self.replica, self.machine.sequencer_mut(), &mut self.out);
         self.show(now);
         self.tick_sessions(now);
-        let applies = self.log_disk == LogDisk::Writes && !self.replica.is_state_corrupt();
+        let logs = self.log_disk == LogDisk::Writes && !self.replica.is_state_corrupt() && !self.shutdown.has_begun();
         if let Some(progress) =
             self.catch_up.observe(Duration::from_micros(now.micros.0), log_position_of(&self.replica))
-            && applies
+            && logs
         {
             progress.log();
         }
