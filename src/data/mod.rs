@@ -12,3 +12,17 @@ pub(crate) mod quarantine;
 pub(crate) mod remembered;
 pub(crate) mod snapshots;
 pub(crate) mod staged;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+/// Writes a small file that marks the directory. It is there as a whole, and durable, or not at all: a crash leaves at
+/// most a `.tmp` file.
+fn write_marker(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    let unfinished = directory.join(format!("{name}.tmp"));
+    fs::write(&unfinished, text)?;
+    File::open(&unfinished)?.sync_all()?;
+    fs::rename(&unfinished, directory.join(name))?;
+    File::open(directory)?.sync_all()
+}

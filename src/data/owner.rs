@@ -12,6 +12,7 @@ use corral_storage::log::DURABLE_NAME;
 use corral_storage::{DATA_PREFIXES, DIRECTORY_MODE, Disk as _, MmapDisk};
 
 use crate::config::Config;
+use crate::data::write_marker;
 use crate::exit::{ExitCode, Fault};
 use corral_peer::ClusterName;
 
@@ -20,7 +21,7 @@ const NAME: &str = "OWNER";
 /// Its content while an import into the directory is not complete.
 const UNFINISHED: &str = "import\n";
 /// Files that an empty data directory may hold.
-const EMPTY: [&str; 5] = ["FORMAT", "LOCK", "initialize", "lost+found", "myid"];
+const EMPTY: [&str; 6] = ["FORMAT", "LOCK", "OWNER.tmp", "initialize", "lost+found", "myid"];
 /// Bytes that are read of it; what this program writes is shorter.
 const BYTES_MAX: u64 = 256;
 
@@ -131,8 +132,7 @@ pub(crate) fn announce_import(config: &Config) -> Result<(), Fault> {
     for directory in [&config.server.data_dir, &config.server.log_dir] {
         let write = || {
             DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
-            fs::write(directory.join(NAME), begun(config))?;
-            File::open(directory)?.sync_all()
+            write_marker(directory, NAME, &begun(config))
         };
         write().map_err(|error| {
             let sentence = format!("{}: cannot be written: {error}", directory.display());

@@ -13,6 +13,7 @@ use corral_storage::{DATA_PREFIXES, DIRECTORY_MODE, MmapDisk, SyncRecipe};
 
 use crate::config::Config;
 use crate::data::quarantine::DISTRUSTED;
+use crate::data::write_marker;
 use crate::exit::{ExitCode, Fault};
 
 /// Holds the new data.
@@ -57,7 +58,7 @@ pub(crate) fn begin(config: &Config) -> Result<(), Fault> {
 /// Those of the system.
 pub(crate) fn announce(config: &Config, former: &str) -> Result<(), Fault> {
     let directory = &config.server.data_dir;
-    write_marker(directory, &format!("{ASIDE}{FORMER}{former}")).map_err(|error| failed(directory, &error))
+    write_marker(directory, MARKER, &format!("{ASIDE}{FORMER}{former}")).map_err(|error| failed(directory, &error))
 }
 
 /// Whether new data wait for the next start.
@@ -100,7 +101,7 @@ pub(crate) fn put_in_place(config: &Config) -> Result<Option<PathBuf>, Fault> {
     };
     if !is_aside {
         all(move_aside)?;
-        write_marker(data_dir, &format!("{IN_PLACE}{former}")).map_err(|error| failed(data_dir, &error))?;
+        write_marker(data_dir, MARKER, &format!("{IN_PLACE}{former}")).map_err(|error| failed(data_dir, &error))?;
     }
     all(move_in_place)?;
     let end = || {
@@ -149,14 +150,6 @@ fn is_data(name: &str) -> bool {
 fn directories(config: &Config) -> impl Iterator<Item = &Path> {
     let (data_dir, log_dir) = (&config.server.data_dir, &config.server.log_dir);
     [Some(data_dir), Some(log_dir).filter(|log_dir| *log_dir != data_dir)].into_iter().flatten().map(PathBuf::as_path)
-}
-
-fn write_marker(directory: &Path, text: &str) -> io::Result<()> {
-    let unfinished = directory.join(format!("{MARKER}.tmp"));
-    fs::write(&unfinished, text)?;
-    File::open(&unfinished)?.sync_all()?;
-    fs::rename(&unfinished, directory.join(MARKER))?;
-    File::open(directory)?.sync_all()
 }
 
 fn failed(path: &Path, error: &io::Error) -> Fault {
@@ -211,7 +204,7 @@ mod tests {
             }
             if interrupted > 1 {
                 move_aside(&config.server.log_dir, "before-restore-1").expect("it is moved");
-                write_marker(data_dir, "in place before-restore-1").expect("it is written");
+                write_marker(data_dir, MARKER, "in place before-restore-1").expect("it is written");
             }
             if interrupted > 2 {
                 move_in_place(data_dir, "").expect("it is moved");

@@ -39,7 +39,7 @@ const OWN_NAMES: [&str; 5] = [FORMAT_NAME, LOCK_NAME, DURABLE_NAME, "OWNER", "SE
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 /// Names an otherwise empty directory may hold and still count as empty; the last two are made by hand for a ZooKeeper
 /// server.
-const HARMLESS_NAMES: [&str; 6] = [LOCK_NAME, "lost+found", "FORMAT.tmp", "OWNER", "myid", "initialize"];
+const HARMLESS_NAMES: [&str; 7] = [LOCK_NAME, "lost+found", "FORMAT.tmp", "OWNER", "OWNER.tmp", "myid", "initialize"];
 
 /// Why a data directory was not opened.
 #[derive(Debug, thiserror::Error)]
