@@ -1,6 +1,7 @@
 //! The sessions that live, each with its last sign of life.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use corral_core::ids::Millis;
 
@@ -10,6 +11,8 @@ use crate::violation::{Checked, Violation};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Life {
     pub(super) active_at: Millis,
+    /// When its last byte came, also if another led then.
+    pub(super) byte_at: Millis,
     pub(super) timeout_ms: u64,
     /// It was silent for its whole timeout: whatever it says now may be too late.
     pub(super) overdue: bool,
@@ -28,7 +31,7 @@ pub(super) struct Lives {
 impl Lives {
     pub(super) fn starts(&mut self, now: Millis, session: i64, timeout_ms: i32, since: u64) {
         let timeout_ms = u64::try_from(timeout_ms).unwrap_or(0);
-        self.known.insert(session, Life { active_at: now, timeout_ms, overdue: false, since });
+        self.known.insert(session, Life { active_at: now, byte_at: now, timeout_ms, overdue: false, since });
     }
 
     pub(super) fn ends(&mut self, session: i64) {
@@ -53,10 +56,13 @@ impl Lives {
 
     /// Every session has its full timeout from now on.
     pub(super) fn all_start(&mut self, now: Millis, model: &Model) {
-        self.known.clear();
+        let before = mem::take(&mut self.known);
         self.ended_early.clear();
         for (session, state) in &model.sessions {
             self.starts(now, *session, state.timeout_ms, 0);
+            if let (Some(before), Some(life)) = (before.get(session), self.known.get_mut(session)) {
+                life.byte_at = before.byte_at;
+            }
         }
     }
 }

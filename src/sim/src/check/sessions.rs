@@ -29,8 +29,8 @@ pub(crate) fn sign_of_life(checkers: &mut Checkers, link: LinkId, now: Millis) {
     let session = checkers.facts[link.0].session;
     let owns = checkers.model.sessions.get(&session).is_some_and(|state| state.owner == link);
     if let Some(life) = checkers.lives.known.get_mut(&session).filter(|_| owns) {
-        life.overdue |= now.since(life.active_at) >= life.timeout_ms;
-        life.active_at = now;
+        life.overdue |= now.since(life.byte_at) >= life.timeout_ms;
+        (life.active_at, life.byte_at) = (now, now);
     }
 }
 
