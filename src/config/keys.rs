@@ -249,13 +249,13 @@ sections! {
         /// read.
         reply_buffer_bytes_hard_max: u32 = 67_108_864, range(64 * KIB, 2 * GIB), "bytes";
         /// Bytes of memory that all connections together hold. Each shard has its share. It counts unsent replies and
-        /// watch events, lists in progress, and incomplete or waiting requests. A reply is weighed before it is made:
-        /// one of more than 16 KiB that does not fit waits, and its connection is not read. A client that has more than
-        /// 16 KiB to take is closed when an event is due to it. Of a large request the rest is read when there is
-        /// memory for all of it. An eighth is for connections that hold 256 KiB or less. When a request has waited 2 s,
-        /// clients that take less than 256 KiB/s of their replies are closed, oldest first. After 0.5 s, clients that
-        /// send less than that of an incomplete request. A single reply larger than the limit is made when all others
-        /// hold no more than half of it.
+        /// watch events, lists in progress, and incomplete or waiting requests. The requests of connections that wait
+        /// for this memory do not count. A reply is weighed before it is made: one of more than 16 KiB that does not
+        /// fit waits, and its connection is not read. A client that has more than 16 KiB to take is closed when an
+        /// event is due to it. Of a large request the rest is read when there is memory for all of it. An eighth is for
+        /// connections that hold 256 KiB or less. When a request has waited 2 s, clients that take less than 256 KiB/s
+        /// of their replies are closed, oldest first. After 0.5 s, clients that send less than that of an incomplete
+        /// request. A single reply larger than the limit is made when all others hold no more than half of it.
         reply_buffer_bytes_total_max: u64 = GIB, range(MIB, 1024 * GIB), "bytes";
         /// Paths one connection may watch. A request that would add one more is answered THROTTLEDOP.
         watches_per_connection_max: u32 = 200_000, range(1, 100_000_000), "";

@@ -31,42 +31,44 @@ const BYTES_MAX: u64 = 256;
 /// When it is another server's, does not say so in a way that can be read, or cannot be read or written.
 pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
     let own = text(config);
-    let Some(found) = read(disk)? else {
+    let Some(found) = read(disk.path())? else {
         if holds_data(disk)? {
             tracing::warn!("{} holds data and no file {NAME}: taken for the data of {}", at(disk), one_line(&own));
         }
         return take(disk, config);
     };
-    compare(disk, &found, &own)
+    refuse_unfinished(disk)?;
+    compare(disk.path(), &found, &own)
 }
 
-/// Checks as a start does that the directory, if it holds data, is this server's. Nothing is written.
+/// Checks as a start does that the directory is this server's. Nothing is written. A directory without an owner that can be
+/// read passes, and so does an unfinished import.
 ///
 /// # Errors
-/// As [`claim`].
+/// When it is another server's, or does not say so in a way that can be read.
 pub(crate) fn check(directory: &Path, config: &Config) -> Result<(), Fault> {
-    let Ok(disk) = MmapDisk::open_read_only(directory) else { return Ok(()) };
-    read(&disk)?.map_or(Ok(()), |found| compare(&disk, &found, &text(config)))
+    match read(directory) {
+        Ok(Some(found)) if !found.starts_with(UNFINISHED) => compare(directory, &found, &text(config)),
+        _ => Ok(()),
+    }
 }
 
-fn compare(disk: &MmapDisk, found: &str, own: &str) -> Result<(), Fault> {
+fn compare(directory: &Path, found: &str, own: &str) -> Result<(), Fault> {
     if found == own {
         return Ok(());
     }
-    refuse_unfinished(disk)?;
+    let at = directory.display();
     if !is_owner(found) {
         let sentence = format!(
-            "{}/{NAME} is damaged, it says {found:?}: if the data are those of {}, remove that file, the start writes it anew",
-            at(disk),
+            "{at}/{NAME} is damaged, it says {found:?}: if the data are those of {}, remove that file, the start writes it anew",
             one_line(own)
         );
         return Err(Fault::new(ExitCode::DataDamaged, sentence));
     }
     let sentence = format!(
-        "{}: the data are of {}, and this is {}: correct server.server_id (or the file myid) and ensemble.cluster, or choose \
+        "{at}: the data are of {}, and this is {}: correct server.server_id (or the file myid) and ensemble.cluster, or choose \
          another directory; a server of an ensemble may also start with this one emptied but for `myid`, and receives all data; without any \
          other server, give the data to this one with `corral rescue`",
-        at(disk),
         one_line(found),
         one_line(own)
     );
@@ -90,7 +92,7 @@ pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
 /// # Errors
 /// When the file cannot be read.
 pub(crate) fn is_unfinished(disk: &MmapDisk) -> Result<bool, Fault> {
-    Ok(read(disk)?.is_some_and(|text| text.starts_with(UNFINISHED)))
+    Ok(read(disk.path())?.is_some_and(|text| text.starts_with(UNFINISHED)))
 }
 
 /// Checks, before anything is read, that an import may write here.
@@ -180,14 +182,14 @@ pub(crate) fn take(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn read(disk: &MmapDisk) -> Result<Option<String>, Fault> {
+pub(crate) fn read(directory: &Path) -> Result<Option<String>, Fault> {
     let mut bytes = Vec::new();
-    let read = File::open(disk.path().join(NAME)).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes));
+    let read = File::open(directory.join(NAME)).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes));
     match read {
         Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => {
-            let sentence = format!("{}: cannot read {NAME}: {error}", at(disk));
+            let sentence = format!("{}: cannot read {NAME}: {error}", directory.display());
             Err(Fault::new(ExitCode::StorageUnavailable, sentence))
         }
     }

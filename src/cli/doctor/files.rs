@@ -76,7 +76,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Directory>, Fault> {
             Ok(_) => {}
         }
     }
-    let owner = known(owner::read(&disk), &mut unread);
+    let owner = known(owner::read(path), &mut unread);
     // Of the same file.
     let is_unfinished = owner::is_unfinished(&disk).unwrap_or_default();
     Ok(Some(Directory {

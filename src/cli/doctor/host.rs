@@ -53,7 +53,7 @@ pub(super) fn examine(file: &Path) -> (Section, Option<Config>) {
     let server = &loaded.config.server;
     for directory in BTreeSet::from([&server.data_dir, &server.log_dir]) {
         if let Err(fault) = owner::check(directory, &loaded.config) {
-            section.findings.extend(of_fault(&fault, file));
+            section.findings.push(Finding::critical("owner", fault.sentence, pages::MEMBERS));
         }
     }
     let mut risks = Vec::new();
@@ -98,7 +98,6 @@ fn of_fault(fault: &Fault, file: &Path) -> Vec<Finding> {
         ExitCode::MemlockTooLow | ExitCode::NofileTooLow | ExitCode::IoUringMissing => {
             ("limits", pages::LIMITS.to_owned())
         }
-        ExitCode::DataDirForeign => ("owner", pages::MEMBERS.to_owned()),
         _ => ("configuration", format!("corral check-config --config {}", file.display())),
     };
     fault.sentence.lines().map(|line| Finding::critical(check, line, &*advice)).collect()
