@@ -15,7 +15,15 @@ pub(crate) mod staged;
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+
+/// The data directory, and the log directory if that is another one.
+pub(crate) fn directories(config: &Config) -> impl Iterator<Item = &Path> {
+    let (data_dir, log_dir) = (&config.server.data_dir, &config.server.log_dir);
+    [Some(data_dir), Some(log_dir).filter(|log_dir| *log_dir != data_dir)].into_iter().flatten().map(PathBuf::as_path)
+}
 
 /// Writes a small file that marks the directory. It is there as a whole, and durable, or not at all: a crash leaves at
 /// most a `.tmp` file.

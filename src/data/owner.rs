@@ -12,7 +12,7 @@ use corral_storage::log::DURABLE_NAME;
 use corral_storage::{DATA_PREFIXES, DIRECTORY_MODE, Disk as _, MmapDisk};
 
 use crate::config::Config;
-use crate::data::write_marker;
+use crate::data::{directories, write_marker};
 use crate::exit::{ExitCode, Fault};
 use corral_peer::ClusterName;
 
@@ -37,8 +37,7 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
         }
         return take(disk, config);
     };
-    refuse_unfinished(disk)?;
-    compare(disk.path(), &found, &own)
+    if is_unfinished(&found) { Err(unfinished(disk.path())) } else { compare(disk.path(), &found, &own) }
 }
 
 /// Checks as a start does that the directory is this server's. Nothing is written. A directory without an owner that can be
@@ -48,7 +47,7 @@ pub(crate) fn claim(disk: &MmapDisk, config: &Config) -> Result<(), Fault> {
 /// When it is another server's, or does not say so in a way that can be read.
 pub(crate) fn check(directory: &Path, config: &Config) -> Result<(), Fault> {
     match read(directory) {
-        Ok(Some(found)) if !found.starts_with(UNFINISHED) => compare(directory, &found, &text(config)),
+        Ok(Some(found)) if !is_unfinished(&found) => compare(directory, &found, &text(config)),
         _ => Ok(()),
     }
 }
@@ -80,19 +79,21 @@ fn compare(directory: &Path, found: &str, own: &str) -> Result<(), Fault> {
 /// # Errors
 /// When one did, or the file cannot be read.
 pub(crate) fn refuse_unfinished(disk: &MmapDisk) -> Result<(), Fault> {
-    if !is_unfinished(disk)? {
-        return Ok(());
+    match read(disk.path())? {
+        Some(found) if is_unfinished(&found) => Err(unfinished(disk.path())),
+        _ => Ok(()),
     }
-    let sentence = format!("{}: an import or restore into it did not finish: run the same command again", at(disk));
-    Err(Fault::new(ExitCode::DataDirForeign, sentence))
 }
 
-/// Whether an import or restore into the directory ended half-way.
-///
-/// # Errors
-/// When the file cannot be read.
-pub(crate) fn is_unfinished(disk: &MmapDisk) -> Result<bool, Fault> {
-    Ok(read(disk.path())?.is_some_and(|text| text.starts_with(UNFINISHED)))
+fn unfinished(directory: &Path) -> Fault {
+    let sentence =
+        format!("{}: an import or restore into it did not finish: run the same command again", directory.display());
+    Fault::new(ExitCode::DataDirForeign, sentence)
+}
+
+/// Whether this content of the file says that an import or restore into the directory ended half-way.
+pub(crate) fn is_unfinished(found: &str) -> bool {
+    found.starts_with(UNFINISHED)
 }
 
 /// Checks, before anything is read, that an import may write here.
@@ -102,11 +103,11 @@ pub(crate) fn is_unfinished(disk: &MmapDisk) -> Result<bool, Fault> {
 pub(crate) fn check_new(config: &Config) -> Result<(), Fault> {
     let (data_dir, log_dir) = (&config.server.data_dir, &config.server.log_dir);
     let found = |directory: &Path| fs::read_to_string(directory.join(NAME)).unwrap_or_default();
-    if !found(data_dir).starts_with(UNFINISHED) {
+    if !is_unfinished(&found(data_dir)) {
         check_empty(data_dir)?;
     }
     // The log directory gets its owner shortly before the data directory.
-    let is_begun = found(data_dir) == begun(config) || found(log_dir).starts_with(UNFINISHED);
+    let is_begun = found(data_dir) == begun(config) || is_unfinished(&found(log_dir));
     if is_begun { Ok(()) } else { check_empty(log_dir) }
 }
 
@@ -131,7 +132,7 @@ fn begun(config: &Config) -> String {
 /// # Errors
 /// When that cannot be written.
 pub(crate) fn announce_import(config: &Config) -> Result<(), Fault> {
-    for directory in [&config.server.data_dir, &config.server.log_dir] {
+    for directory in directories(config) {
         let write = || {
             DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
             write_marker(directory, NAME, &begun(config))
@@ -160,7 +161,7 @@ pub(crate) fn begin_import(disk: &MmapDisk) -> Result<(), Fault> {
     let failed = |error: io::Error| {
         Fault::new(ExitCode::StorageUnavailable, format!("{}: cannot be written: {error}", at(disk)))
     };
-    if !is_unfinished(disk)? {
+    if !read(disk.path())?.is_some_and(|found| is_unfinished(&found)) {
         return Err(holds_others(disk.path(), NAME));
     }
     let is_ours = |name: &&String| DATA_PREFIXES.iter().chain(&[DURABLE_NAME]).any(|prefix| name.starts_with(prefix));

@@ -17,6 +17,7 @@ use std::path::Path;
 use corral_storage::{Disk as _, Dump, DumpItem, MmapDisk, RecordKind};
 
 use crate::config::Config;
+use crate::data::write_marker;
 use crate::exit::{ExitCode, Fault};
 
 /// Where the damaged files are put.
@@ -38,9 +39,7 @@ const REASON_BYTES_MAX: u64 = 4096;
 pub(crate) fn put_aside(config: &Config) -> Result<(), Fault> {
     let (data, log) = (&config.server.data_dir, &config.server.log_dir);
     // First: what was put aside in part is never taken for a server that is new.
-    fs::write(data.join(MARK), "damaged data were put aside: this server waits for another server's snapshot\n")
-        .and_then(|()| fs::File::open(data.join(MARK))?.sync_all())
-        .and_then(|()| fs::File::open(data)?.sync_all())
+    write_marker(data, MARK, "damaged data were put aside: this server waits for another server's snapshot\n")
         .map_err(|error| fault(data, &error))?;
     aside(data).map_err(|error| fault(data, &error))?;
     if log != data {

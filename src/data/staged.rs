@@ -13,7 +13,7 @@ use corral_storage::{DATA_PREFIXES, DIRECTORY_MODE, MmapDisk, SyncRecipe};
 
 use crate::config::Config;
 use crate::data::quarantine::DISTRUSTED;
-use crate::data::write_marker;
+use crate::data::{directories, write_marker};
 use crate::exit::{ExitCode, Fault};
 
 /// Holds the new data.
@@ -144,12 +144,6 @@ fn move_in_place(directory: &Path, _: &str) -> io::Result<()> {
 /// Whether a file has data, or a judgement on them. The file `OWNER` stays, so that the directory is always this server's.
 fn is_data(name: &str) -> bool {
     name == DURABLE_NAME || name == DISTRUSTED || DATA_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// The data directory, and the log directory if that is another one.
-fn directories(config: &Config) -> impl Iterator<Item = &Path> {
-    let (data_dir, log_dir) = (&config.server.data_dir, &config.server.log_dir);
-    [Some(data_dir), Some(log_dir).filter(|log_dir| *log_dir != data_dir)].into_iter().flatten().map(PathBuf::as_path)
 }
 
 fn failed(path: &Path, error: &io::Error) -> Fault {

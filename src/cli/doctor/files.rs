@@ -77,8 +77,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Directory>, Fault> {
         }
     }
     let owner = known(owner::read(path), &mut unread);
-    // Of the same file.
-    let is_unfinished = owner::is_unfinished(&disk).unwrap_or_default();
+    let is_unfinished = owner.as_deref().is_some_and(owner::is_unfinished);
     Ok(Some(Directory {
         path: path.display().to_string(),
         format: text(&path.join("FORMAT")).unwrap_or_default(),

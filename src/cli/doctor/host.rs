@@ -2,7 +2,6 @@
 //!
 //! The main thread. It reads what `serve` reads, and changes nothing.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use indicatif::HumanBytes;
@@ -15,7 +14,7 @@ use crate::cli::check_config;
 use crate::cli::security::{self, Certificate, DAYS_LEFT_MIN};
 use crate::config::cores::cpu_list;
 use crate::config::{self, Config, Loaded};
-use crate::data::owner;
+use crate::data::{directories, owner};
 use crate::exit::{ExitCode, Fault};
 use crate::preflight;
 
@@ -50,8 +49,7 @@ pub(super) fn examine(file: &Path) -> (Section, Option<Config>) {
         }
         Err(fault) => section.findings.extend(of_fault(&fault, file)),
     }
-    let server = &loaded.config.server;
-    for directory in BTreeSet::from([&server.data_dir, &server.log_dir]) {
+    for directory in directories(&loaded.config) {
         if let Err(fault) = owner::check(directory, &loaded.config) {
             section.findings.push(Finding::critical("owner", fault.sentence, pages::MEMBERS));
         }
