@@ -36,7 +36,7 @@ use socket2::Socket;
 use crate::actor::consensus::{ConsensusActor, ConsensusChannels, Resident};
 use crate::actor::log_thread::{self, LogKeeper};
 use crate::actor::scrubber::{ScrubSettings, Scrubber};
-use crate::actor::shard::{ShardActor, ShardChannels, serve};
+use crate::actor::shard::{self, ShardActor, ShardChannels};
 use crate::actor::snapshot_receiver;
 use crate::actor::snapshot_writer::{self, SnapshotSettings};
 use crate::actor::taken::Taken;
@@ -517,7 +517,7 @@ fn run_executor(
             let ring = clients.sleeps_in_ring().then_some(id);
             let actor = ShardActor::new(shard, shard_links(&inner, id), clients, inner.clock, turn);
             let _ = inner.boxes.up.0.send(ring);
-            serve::run(actor, inbox.clone(), consensus).await;
+            shard::run(actor, inbox.clone(), consensus).await;
         } else if let Some(consensus) = consensus {
             let _ = inner.boxes.up.0.send(None);
             consensus.run().await;
