@@ -11,8 +11,8 @@
 //! `state` holds the parts of a shard; each part guards its own fields. Code that needs several parts stands in layers of functions.
 //! A layer calls only what stands before it:
 //!
-//! `ending`, `leaderless`, `authentication`, `proposing`, `long`, `serving`, `greeting`, `input`, `resuming`, `notifying`,
-//! `applying`, `upkeep`, `several_turns`, `messages`.
+//! `ending`, `leaderless`, `authentication`, `proposing`, `long`, `serving`, `greeting`, `input`, `resuming`, `applying`,
+//! `upkeep`, `several_turns`, `messages`.
 //!
 //! Where a new function belongs:
 //!
@@ -66,7 +66,6 @@ mod long_commands;
 mod memory;
 mod messages;
 mod metered;
-mod notifying;
 mod passes;
 pub mod pieces;
 mod proposal_flow;

@@ -6,7 +6,7 @@ use crate::limits::{AUTH_BYTE_COST, IDENTITIES_BYTES_MAX};
 use crate::shard::conn::{Close, Conn};
 use crate::shard::sasl::{Failed, Proven, Users};
 use crate::shard::state::{Served, ShardState};
-use crate::shard::{reply, sasl};
+use crate::shard::{ending, reply, sasl};
 use crate::tree::acl::{self, AnySaslUser, Identity};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ pub(super) fn authenticate(shard: &mut ShardState, conn: &mut Conn, xid: i32, re
         }
         _ => {
             reply::error(conn.output.buffer(&mut shard.buffers), xid, Zxid(0), ErrorCode::AuthFailed);
-            shard.count_sent(conn);
+            ending::count_sent(shard, conn);
             return Err(Close::AuthFailed);
         }
     };
@@ -38,7 +38,7 @@ pub(super) fn authenticate(shard: &mut ShardState, conn: &mut Conn, xid: i32, re
         add_identity(shard, conn, identity)?;
     }
     reply::done(conn.output.buffer(&mut shard.buffers), xid, Zxid(0));
-    shard.count_sent(conn);
+    ending::count_sent(shard, conn);
     Ok(())
 }
 
@@ -80,7 +80,7 @@ fn answer_sasl(shard: &mut ShardState, conn: &mut Conn, header: ReplyHeader, tok
         header.encode(writer);
         SetSaslResponse { token }.encode(writer);
     });
-    shard.count_sent(conn);
+    ending::count_sent(shard, conn);
 }
 
 /// Exchanges that end from now on are judged by these users.

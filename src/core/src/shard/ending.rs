@@ -1,12 +1,38 @@
-//! The end of connections: at once, or when all that is queued for them has been sent.
+//! The end of requests, which are counted, and of connections: at once, or when all that is queued for them has been sent.
 
 use crate::ids::{ConnId, Millis};
-use crate::limits::{DROP_COST, DROPPED_PIECE};
+use crate::limits::{ANSWERED_MAX, DROP_COST, DROPPED_PIECE};
 use crate::shard::conn::{Close, Conn, Phase};
-use crate::shard::effects::Garbage;
+use crate::shard::counters::Answered;
+use crate::shard::effects::{Answer, Garbage};
 use crate::shard::state::{Draining, Served, ShardState};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+
+/// Counts a reply of so many bytes, its length word included: a few plain stores, because every read comes by here. Sizes of 0 do
+/// not count.
+pub(super) fn count_reply(shard: &mut ShardState, conn: &mut Conn, now: Millis, what: Answered, bytes: usize) {
+    if bytes > 0 {
+        shard.statistics.replies.note(bytes - size_of::<i32>());
+    }
+    let ms = now.since(Millis::of(what.at));
+    if let Some(op) = what.op.filter(|_| shard.effects.answered.len() < ANSWERED_MAX) {
+        shard.effects.answered.push(Answer { op, at: what.at });
+    }
+    conn.counters.replied(what, shard.view.zxid(), now, ms);
+    shard.statistics.sent += 1;
+    let latency = if what.update { &mut shard.statistics.updates } else { &mut shard.statistics.reads };
+    latency.note(ms);
+    if ms >= shard.config.slow_request_ms {
+        shard.effects.slow.note(conn, what, shard.view.zxid(), ms);
+    }
+}
+
+/// Counts a reply that tells nothing of how fast this server is.
+pub(super) fn count_sent(shard: &mut ShardState, conn: &mut Conn) {
+    conn.counters.sent += 1;
+    shard.statistics.sent += 1;
+}
 
 /// Puts a connection back after it was worked on, or ends it.
 pub(super) fn settle(shard: &mut ShardState, now: Millis, mut conn: Box<Conn>, verdict: Served) {
@@ -126,4 +152,33 @@ pub(super) fn close_if_drained(shard: &mut ShardState, now: Millis) {
 pub(super) fn drain(shard: &mut ShardState, now: Millis) {
     shard.draining = Draining::Begun;
     close_if_drained(shard, now);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ids::{Millis, SessionId};
+    use crate::shard::counters::Answered;
+    use crate::shard::slow::SlowRequests;
+    use crate::shard::tests::{client, shard};
+    use corral_wire::OpCode;
+
+    #[test]
+    fn slow_requests_are_kept_to_a_limit() {
+        let mut shard = shard();
+        shard.state.config.slow_request_ms = 5;
+        let id = client(&mut shard);
+        let mut conn = shard.state.conns.take(id).expect("it is there");
+        conn.session.attach(SessionId(9), 1000);
+        let mut answer = |xid, at| {
+            let what = Answered { op: Some(OpCode::SetData), xid, at: Millis(at).micros(), update: true };
+            super::count_reply(&mut shard.state, &mut conn, Millis(10), what, 20);
+        };
+        (0..20).for_each(|xid| answer(xid, 5));
+        answer(99, 6);
+        let SlowRequests { kept, left_out } = shard.state.effects.slow;
+        assert_eq!((kept.len(), left_out), (16, 4));
+        let first = &kept[0];
+        assert_eq!((first.ms, first.operation, first.session, first.xid), (5, "SETD", SessionId(9), 0));
+        assert_eq!(first.address.port(), 1);
+    }
 }

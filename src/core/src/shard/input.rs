@@ -136,7 +136,7 @@ fn request(shard: &mut ShardState, now: Millis, conn: &mut Conn, frame: &[u8]) -
                 Zxid(0),
                 ErrorCode::SessionClosedRequireSaslAuth,
             );
-            shard.count_sent(conn);
+            ending::count_sent(shard, conn);
             return Err(Close::Unauthenticated);
         }
         Some(_) if op.is_some_and(|op| shard.config.writes(op)) && !conn.session.is_read_only() => {

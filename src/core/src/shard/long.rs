@@ -6,9 +6,9 @@ use crate::shard::conn::{Conn, Long, Pending};
 use crate::shard::counters::Answered;
 use crate::shard::memory::Wanting;
 use crate::shard::read::{Length, ListContext, Outline, PutOff, ReadContext, Rewatch, begin_list, is_short};
-use crate::shard::reply;
 use crate::shard::state::ShardState;
 use crate::shard::walk::{Walk, WalkContext, is_walk};
+use crate::shard::{ending, reply};
 use crate::tree::view::ChildrenSize;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -223,5 +223,5 @@ fn end_long(
         conn.output.allow_unsent();
     }
     conn.blocked = conn.pending.iter().any(Pending::blocks);
-    shard.count_reply(conn, now, what, bytes);
+    ending::count_reply(shard, conn, now, what, bytes);
 }

@@ -36,7 +36,8 @@ pub(super) fn refuse(shard: &mut ShardState, now: Millis, mut refused: Vec<ConnI
         let Some(Pending::Connect { at }) = conn.pending.pop() else {
             unreachable!("a connection that attaches waits for nothing else")
         };
-        shard.count_reply(&mut conn, now, Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true }, 0);
+        let what = Answered { op: Some(OpCode::CreateSession), xid: 0, at, update: true };
+        ending::count_reply(shard, &mut conn, now, what, 0);
         let verdict = greeting::connected(shard, &mut conn, &Outcome::SessionRefused);
         ending::settle(shard, now, conn, verdict);
     }

@@ -8,7 +8,7 @@ use crate::shard::counters::Answered;
 use crate::shard::memory::Wanting;
 use crate::shard::read::{PutOff, Unserved};
 use crate::shard::state::{Served, ShardState};
-use crate::shard::{load, long, proposing, read, reply};
+use crate::shard::{ending, load, long, proposing, read, reply};
 use corral_types::Micros;
 use corral_wire::consts::{XID_PING, ZXID_UNNUMBERED};
 use corral_wire::limits::REQUEST_HEADER_BYTES;
@@ -53,8 +53,8 @@ pub(super) fn catch_up(shard: &mut ShardState, now: Millis, conn: &mut Conn) -> 
                     ReplyHeader::ok(xid, zxid).encode(writer);
                     writer.buffer(path.as_deref());
                 });
-                let bytes = conn.unsent() - begins;
-                shard.count_reply(conn, now, Answered { op: Some(OpCode::Sync), xid, at, update: false }, bytes);
+                let (bytes, op) = (conn.unsent() - begins, Some(OpCode::Sync));
+                ending::count_reply(shard, conn, now, Answered { op, xid, at, update: false }, bytes);
             }
             other => unreachable!("{other:?} was in front"),
         }
@@ -118,7 +118,7 @@ pub(super) fn serve_decoded(
         put_off(shard, now, conn, frame, at, why);
         return Ok(());
     }
-    shard.count_reply(conn, now, Answered { op, xid: header.xid, at, update: false }, conn.unsent() - begins);
+    ending::count_reply(shard, conn, now, Answered { op, xid: header.xid, at, update: false }, conn.unsent() - begins);
     if !shard.effects.slow.is_empty()
         && let Some(path) = load::path(frame)
     {
@@ -191,7 +191,7 @@ fn refuse_write(shard: &mut ShardState, now: Millis, conn: &mut Conn, what: Answ
         reply::error(conn.output.buffer(&mut shard.buffers), what.xid, zxid, ErrorCode::NotReadOnly);
     }
     let bytes = conn.unsent() - begins;
-    shard.count_reply(conn, now, what, bytes);
+    ending::count_reply(shard, conn, now, what, bytes);
     if closes { Err(Close::Done) } else { Ok(()) }
 }
 

@@ -71,32 +71,3 @@ impl SlowRequests {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::ids::{Millis, SessionId};
-    use crate::shard::counters::Answered;
-    use crate::shard::slow::SlowRequests;
-    use crate::shard::tests::{client, shard};
-    use corral_wire::OpCode;
-
-    #[test]
-    fn slow_requests_are_kept_to_a_limit() {
-        let mut shard = shard();
-        shard.state.config.slow_request_ms = 5;
-        let id = client(&mut shard);
-        let mut conn = shard.state.conns.take(id).expect("it is there");
-        conn.session.attach(SessionId(9), 1000);
-        let mut answer = |xid, at| {
-            let what = Answered { op: Some(OpCode::SetData), xid, at: Millis(at).micros(), update: true };
-            shard.state.count_reply(&mut conn, Millis(10), what, 20);
-        };
-        (0..20).for_each(|xid| answer(xid, 5));
-        answer(99, 6);
-        let SlowRequests { kept, left_out } = shard.state.effects.slow;
-        assert_eq!((kept.len(), left_out), (16, 4));
-        let first = &kept[0];
-        assert_eq!((first.ms, first.operation, first.session, first.xid), (5, "SETD", SessionId(9), 0));
-        assert_eq!(first.address.port(), 1);
-    }
-}

@@ -4,14 +4,13 @@
 //! [`ShardState`]. [The shard](super) lists them.
 
 use crate::ids::{ConnId, Millis};
-use crate::limits::ANSWERED_MAX;
 use crate::shard::activity::Activity;
 use crate::shard::config::ShardConfig;
 use crate::shard::conn::{AddressIdentities, BufferPool, Close, Conn};
 use crate::shard::conns::Conns;
-use crate::shard::counters::{Answered, Statistics};
+use crate::shard::counters::Statistics;
 use crate::shard::delays::Delay;
-use crate::shard::effects::{Answer, Effects};
+use crate::shard::effects::Effects;
 use crate::shard::events::Mailbox;
 use crate::shard::freshness::Freshness;
 use crate::shard::in_flight::InFlight;
@@ -142,31 +141,6 @@ impl ShardState {
         if !mem::replace(&mut conn.waits.turn, true) {
             self.walking.push_back(conn.id);
         }
-    }
-
-    /// Counts a reply of so many bytes, its length word included: a few plain stores, because every read comes by here. Sizes of 0 do
-    /// not count.
-    pub(super) fn count_reply(&mut self, conn: &mut Conn, now: Millis, what: Answered, bytes: usize) {
-        if bytes > 0 {
-            self.statistics.replies.note(bytes - size_of::<i32>());
-        }
-        let ms = now.since(Millis::of(what.at));
-        if let Some(op) = what.op.filter(|_| self.effects.answered.len() < ANSWERED_MAX) {
-            self.effects.answered.push(Answer { op, at: what.at });
-        }
-        conn.counters.replied(what, self.view.zxid(), now, ms);
-        self.statistics.sent += 1;
-        let latency = if what.update { &mut self.statistics.updates } else { &mut self.statistics.reads };
-        latency.note(ms);
-        if ms >= self.config.slow_request_ms {
-            self.effects.slow.note(conn, what, self.view.zxid(), ms);
-        }
-    }
-
-    /// Counts a reply that tells nothing of how fast this server is.
-    pub(super) fn count_sent(&mut self, conn: &mut Conn) {
-        conn.counters.sent += 1;
-        self.statistics.sent += 1;
     }
 
     /// Bytes of the proposals that may go.
