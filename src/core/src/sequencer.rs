@@ -7,28 +7,27 @@ mod attaches;
 mod backlog;
 mod config;
 mod deadlines;
-mod frozen;
-mod machine;
 mod prepared;
 mod queue;
 pub mod reaper;
 mod reconfig;
+mod snapshot_policy;
 mod snapshots;
 mod turn;
 
 pub use attaches::take_wrong_attaches;
 pub use backlog::Oversized;
 pub use config::SequencerConfig;
-pub use frozen::FrozenState;
 pub use prepared::NotABatch;
 pub use reconfig::{MembersSeen, Proposal, ReconfigStep, Seat, ServerList};
-pub use snapshots::SnapshotPolicy;
+pub use snapshot_policy::SnapshotPolicy;
+pub use snapshots::FrozenState;
 
 use crate::apply::outcome::{AppliedBatch, AppliedEntry, Outcome, SessionChange};
 use crate::apply::{Proof, StateMachine, configured, epoch_of, system_nodes};
 use crate::command::{Batch, Command, CommandKind, Proposals};
 use crate::features;
-use crate::ids::{Millis, Origin, ServerId, SessionId, ShardId, WallMillis, Zxid};
+use crate::ids::{Millis, Origin, SessionId, ShardId, WallMillis, Zxid};
 use crate::quota::QuotaReport;
 use crate::sequencer::reaper::{Chosen, Reaper};
 use crate::session::{Expiry, SessionTable};
@@ -41,10 +40,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use backlog::Backlog;
+use corral_types::{Index, Machine, ServerId, Term};
 use deadlines::Deadlines;
 use prepared::Prepared;
 use reconfig::{Reconfiguration, Step};
-use snapshots::{SCARCE_SNAPSHOT_MS, SinceSnapshot, StateSizes};
+use snapshots::Snapshots;
 use turn::Turn;
 
 /// The results of one tick.
@@ -73,9 +73,7 @@ pub struct Sequencer {
     prepared: Prepared,
     index: u64,
     term: u64,
-    /// The state that is being written, to be written again should that fail.
-    frozen: Option<FrozenState>,
-    since_snapshot: SinceSnapshot,
+    snapshots: Snapshots,
     quota_reported: Millis,
     /// When a subtree was last counted on.
     counted: Millis,
@@ -106,8 +104,7 @@ impl Sequencer {
             prepared: Prepared::default(),
             index,
             term,
-            frozen: None,
-            since_snapshot: SinceSnapshot::default(),
+            snapshots: Snapshots::new(config.snapshot),
             quota_reported: Millis(0),
             counted: Millis(0),
             servers: None,
@@ -449,8 +446,7 @@ impl Sequencer {
         machine.limit_cost(self.config.command_cost_max);
         self.reconfiguration.note_installed(self.machine.list_changes());
         (self.index, self.term) = (index, term);
-        self.since_snapshot = SinceSnapshot::default();
-        (core::mem::replace(&mut self.machine, machine), self.frozen.take())
+        (core::mem::replace(&mut self.machine, machine), self.snapshots.installed())
     }
 
     /// The driver has handed the batch to the log; it comes back through [`Sequencer::apply_entry`].
@@ -486,11 +482,9 @@ impl Sequencer {
         } else {
             Batch::decode(payload).map_err(|_| NotABatch)?
         };
-        let (txns, bytes) = (batch.commands.len() as u64, payload.len() as u64);
-        self.since_snapshot.note(&self.config.snapshot, now, txns, bytes);
-        let before = self.machine.units_spent();
+        let (txns, before) = (batch.commands.len(), self.machine.units_spent());
         let applied = self.machine.apply(batch, term);
-        self.since_snapshot.spent(self.machine.units_spent().wrapping_sub(before));
+        self.snapshots.applied(now, txns, payload.len(), self.machine.units_spent().wrapping_sub(before));
         if self.is_leading() {
             self.track(now, &applied);
         }
@@ -517,31 +511,23 @@ impl Sequencer {
 
     /// Whether it is time for the next snapshot.
     pub fn wants_snapshot(&self, now: Millis) -> bool {
-        !self.snapshot_running()
-            && self.has_changes()
-            && (self.since_snapshot.wants_snapshot(&self.config.snapshot, now, self.sizes())
-                || (self.refuses_growth() && self.since_snapshot.age_ms(now) >= SCARCE_SNAPSHOT_MS))
+        self.snapshots.wants_next(now, self.view(), self.refuses_growth())
     }
 
     /// Whether so much was replayed at this start that a snapshot is due before the shards take their views. They then
     /// share the frozen changes, and the next start has nothing to replay.
     pub fn wants_snapshot_of_replay(&self) -> bool {
-        !self.snapshot_running() && self.since_snapshot.wants_snapshot_of_replay(&self.config.snapshot, self.sizes())
-    }
-
-    fn sizes(&self) -> StateSizes {
-        let view = self.machine.view();
-        StateSizes { delta: view.delta_bytes(), snapshot: view.snapshot().bytes() }
+        self.snapshots.wants_one_of_replay(self.view())
     }
 
     /// Whether a snapshot is being written.
     pub const fn snapshot_running(&self) -> bool {
-        self.frozen.is_some()
+        self.snapshots.is_running()
     }
 
     /// Whether anything changed since the last snapshot.
     pub const fn has_changes(&self) -> bool {
-        self.since_snapshot.is_some()
+        self.snapshots.has_changes()
     }
 
     /// Freezes the state at this zxid for the snapshot writer. Every shard must be told to adopt the frozen delta
@@ -550,39 +536,62 @@ impl Sequencer {
     /// # Panics
     /// When a snapshot is being written already.
     pub fn freeze(&mut self, now: Millis, extra: Vec<u8>) -> FrozenState {
-        assert!(!self.snapshot_running(), "one snapshot at a time");
-        self.since_snapshot.begin(now);
-        let delta = self.machine.view_mut().freeze();
-        let view = self.machine.view();
-        let frozen = FrozenState {
-            snapshot: Arc::clone(view.snapshot()),
-            delta,
-            sessions: self.machine.sessions().clone(),
-            zxid: view.zxid(),
-            index: self.index,
-            term: self.term,
-            nodes: view.node_count(),
-            extra,
-        };
-        self.frozen = Some(frozen.clone());
-        frozen
+        self.snapshots.freeze(now, &mut self.machine, (self.index, self.term), extra)
     }
 
     /// The state that was frozen at this index, because writing it failed. `None` when the snapshot of another server
     /// has taken its place meanwhile.
     pub fn frozen_again(&self, index: u64) -> Option<FrozenState> {
-        self.frozen.clone().filter(|frozen| frozen.index == index)
+        self.snapshots.frozen_again(index)
     }
 
     /// The snapshot of the frozen state is durable and mapped. Gives back what it replaces, to be dropped elsewhere: the
     /// former snapshot, and the frozen state.
     pub fn snapshot_ready(&mut self, snapshot: Arc<Snapshot>) -> (Arc<Snapshot>, Option<FrozenState>) {
-        let (former, delta) = self.machine.view_mut().swap_snapshot(snapshot);
-        let frozen = self.frozen.take();
-        debug_assert!(
-            delta.is_none_or(|delta| frozen.as_ref().is_some_and(|frozen| Arc::ptr_eq(&frozen.delta, &delta))),
-            "the delta is that of the frozen state"
-        );
-        (former, frozen)
+        self.snapshots.ready(&mut self.machine, snapshot)
+    }
+}
+
+impl Machine for Sequencer {
+    type Fault = NotABatch;
+
+    fn commands_queued(&self) -> usize {
+        self.backlog.commands()
+    }
+
+    fn next_batch(&mut self) -> Option<Vec<u8>> {
+        let batch = self.take_batch(self.turn.wall())?;
+        let payload = batch.encode();
+        self.turn.proposed(self.config.server, &batch.commands, payload.len());
+        self.proposed(batch);
+        Some(payload)
+    }
+
+    fn servers_waiting(&self) -> Vec<ServerId> {
+        self.turn.servers_waiting().to_vec()
+    }
+
+    fn prepare(&mut self, index: Index, term: Term, payload: &[u8]) -> Result<(), NotABatch> {
+        self.prepared.prepare(index.0, term.0, payload)
+    }
+
+    /// [`Sequencer::take_applied`] gives what was applied.
+    fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
+        let batch = self.apply_entry(self.turn.now(), index.0, term.0, payload, own)?;
+        let digest = self.view().tree_digest();
+        self.turn.applied(AppliedEntry { index: index.0, term: term.0, own, digest, batch });
+        Ok(())
+    }
+
+    fn work(&self) -> u64 {
+        self.machine.units_spent()
+    }
+
+    fn lead(&mut self, term: Term) {
+        self.begin_leadership(self.turn.now(), term.0);
+    }
+
+    fn follow(&mut self) {
+        self.end_leadership();
     }
 }

@@ -1,7 +1,7 @@
 //! The configuration of a sequencer.
 
 use super::reaper::ReapPolicy;
-use super::snapshots::SnapshotPolicy;
+use super::snapshot_policy::SnapshotPolicy;
 use crate::cost::COMMAND_MAX;
 use crate::ids::ServerId;
 
