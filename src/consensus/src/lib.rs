@@ -45,6 +45,7 @@
 
 #![warn(missing_docs)]
 
+mod appends;
 mod awaited;
 mod backlog;
 mod conf_change;
@@ -56,12 +57,12 @@ mod grouping;
 mod leadership_transfer;
 pub mod limits;
 mod log;
+mod log_reads;
 mod logger;
 mod membership;
 mod message;
 mod node;
 mod notice_delay;
-mod notices;
 mod outputs;
 mod reader;
 mod reads;

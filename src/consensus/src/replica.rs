@@ -13,39 +13,29 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use corral_types::Machine;
 
+use crate::appends::Appends;
 use crate::conf_change::ConfChange;
 use crate::config::BOOTSTRAP_INDEX;
 use crate::effects::{Effects, Install};
 use crate::error::{ConfChangeError, PeerError, TransferError};
-use crate::grouping::{self, Grouping, Load};
-use crate::leadership_transfer::{Behind, LogDisk, TransferPolicy};
+use crate::grouping::GroupDecision;
+use crate::leadership_transfer::{LogDisk, TransferPolicy};
 use crate::limits::{APPLIED_WORK_MAX, ENTRY_WORK, HELD_PAUSE, PREPARED_BYTES_MAX};
+use crate::log_reads::LogReads;
 use crate::membership::Membership;
 use crate::message::{PeerBody, PeerMessage};
 use crate::node::RaftNode;
-use crate::notices::Notices;
+use crate::notice_delay::{NoticeDecision, NoticeDelay};
 use crate::outputs::{Outputs, ReadReady};
 use crate::state_repair::StateRepair;
 use crate::types::{Entry, EntryKind, Index, Micros, Role, ServerId, Term};
 
-/// An append with entries that is not durable yet.
-#[derive(Debug)]
-struct AppendInFlight {
-    number: u64,
-    /// Number of commands of this leader in it.
-    commands: usize,
-    /// Its last entry.
-    last: Index,
-    since: Micros,
-}
-
-/// Readers of this server's log on disk.
-#[derive(Clone, Copy, Debug)]
-enum Reader {
-    /// The repair of the state.
-    Repair,
-    /// Followers that need more than memory holds.
-    Followers,
+/// Members that wait for a commit, and when the others are informed.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    delay: NoticeDelay,
+    /// Own batches that clients of other members wait for, oldest first, with those members.
+    awaited: VecDeque<(Index, Vec<ServerId>)>,
 }
 
 /// One member: its Raft node, and the part of the log that its machine has applied. Owned by the engine.
@@ -56,11 +46,8 @@ pub struct Replica {
     apply_is_due: bool,
     /// The node has more outputs.
     has_more: bool,
-    grouping: Grouping,
     notices: Notices,
-    appends_in_flight: VecDeque<AppendInFlight>,
-    /// Number of commands in the batch that the next append holds.
-    batch_commands: usize,
+    appends: Appends,
     /// Indices of this leadership's own batches that are not applied, oldest first.
     own: VecDeque<Index>,
     leading: bool,
@@ -70,8 +57,7 @@ pub struct Replica {
     /// The snapshot to install: nothing is applied before [`Replica::installed`] names it.
     installing: Option<Index>,
     repair: StateRepair,
-    /// Entries of the log are being read.
-    reading: Option<Reader>,
+    log_reads: LogReads,
     /// The readers of applied entries lag too far: nothing more is applied.
     held: bool,
     /// Committed entries to apply: behind that snapshot, or more than one turn applies.
@@ -94,17 +80,15 @@ impl Replica {
             out: Outputs::default(),
             apply_is_due: false,
             has_more: false,
-            grouping: Grouping::default(),
             notices: Notices::default(),
-            appends_in_flight: VecDeque::new(),
-            batch_commands: 0,
+            appends: Appends::default(),
             own: VecDeque::new(),
             leading: false,
             led_term: Term(0),
             applied,
             installing: None,
             repair: StateRepair::None,
-            reading: None,
+            log_reads: LogReads::default(),
             held: false,
             committed: VecDeque::new(),
             applied_bytes: 0,
@@ -210,10 +194,8 @@ impl Replica {
     /// without space does not campaign. Called every tick. Gives the successor when a transfer begins.
     pub fn transfer_leadership_if_slow(&mut self, now: Micros, timeout: Micros, disk: LogDisk) -> Option<ServerId> {
         self.raft.set_log_full(disk == LogDisk::Full);
-        let oldest = self.appends_in_flight.front();
-        let late = oldest.filter(|append| self.raft.followers().any_has(append.last));
-        let behind = late.map(|append| Behind { number: append.number, begun: append.since });
-        let last = oldest.map(|append| append.last);
+        let oldest = self.appends.oldest();
+        let behind = oldest.filter(|(_, last)| self.raft.followers().any_has(*last)).map(|(append, _)| append);
         if !self.transfer.is_due(now, timeout, self.leading, behind, disk) {
             return None;
         }
@@ -222,7 +204,7 @@ impl Replica {
             .raft
             .followers()
             .successor()
-            .filter(|to| last.is_some_and(|last| self.raft.followers().matched(*to) >= last))?;
+            .filter(|to| oldest.is_some_and(|(_, last)| self.raft.followers().matched(*to) >= last))?;
         self.raft.transfer_leader(to).ok()?;
         self.transfer.handed_over(now);
         Some(to)
@@ -297,16 +279,7 @@ impl Replica {
 
     /// The append of this number, and all before it, are durable.
     pub fn persisted(&mut self, machine: &impl Machine, now: Micros, number: u64) {
-        let (mut answered, mut since) = (0, None);
-        while self.appends_in_flight.front().is_some_and(|first| first.number <= number) {
-            let append = self.appends_in_flight.pop_front().expect("just seen");
-            answered += append.commands;
-            since = Some(append.since);
-        }
-        if let Some(since) = since {
-            let under_way: usize = self.appends_in_flight.iter().map(|append| append.commands).sum();
-            self.grouping.durable(now, now.since(since), answered + under_way + machine.commands_queued());
-        }
+        self.appends.durable(now, number, machine.commands_queued());
         self.raft.persisted(number);
     }
 
@@ -386,19 +359,19 @@ impl Replica {
         if !self.leading || self.repair.is_active() || !self.raft.has_room() {
             return None;
         }
-        let load = Load { writes: machine.commands_queued(), appends: self.appends_in_flight.len() };
-        if load.writes == 0 {
+        let queued = machine.commands_queued();
+        if queued == 0 {
             return None;
         }
-        match self.grouping.decide(now, load) {
-            grouping::GroupDecision::Go => {}
-            grouping::GroupDecision::Behind => return None,
-            grouping::GroupDecision::Until(time) => return Some(time),
+        match self.appends.decide(now, queued) {
+            GroupDecision::Go => {}
+            GroupDecision::Behind => return None,
+            GroupDecision::Until(time) => return Some(time),
         }
         let payload = machine.next_batch().map(Bytes::from);
         self.waits_for_apply = payload.is_none();
         let payload = payload?;
-        self.batch_commands = load.writes - machine.commands_queued();
+        self.appends.batch_proposed(queued - machine.commands_queued());
         let before = self.raft.last_index();
         self.raft.propose(payload).expect("there is room for a batch within its limits");
         self.own.push_back(Index(before.0 + 1));
@@ -423,11 +396,7 @@ impl Replica {
         self.follow_if_over(machine);
         // An append that need not be synced holds only a commit index, which the next append holds as well.
         let Some(append) = out.append.take().filter(|append| append.must_sync) else { return false };
-        if !append.entries.is_empty() {
-            let commands = std::mem::take(&mut self.batch_commands);
-            let last = append.entries.last().expect("it has entries").index;
-            self.appends_in_flight.push_back(AppendInFlight { number: append.number, commands, last, since: now });
-        }
+        self.appends.begin(now, &append);
         effects.appends.push(append);
         true
     }
@@ -445,9 +414,9 @@ impl Replica {
             self.applied_bytes += bytes;
             effects.work += machine.work() - before + bytes + ENTRY_WORK;
         }
-        if self.reading.is_none() {
-            self.read_log(effects);
-        }
+        let replays = !self.held && self.installing.is_none() && !self.can_apply() && self.repair.replays();
+        let for_repair = replays.then(|| (self.next(), self.raft.applied_index()));
+        effects.log_wanted = self.log_reads.begin(for_repair, &mut self.raft).or(effects.log_wanted);
         Ok(())
     }
 
@@ -533,29 +502,12 @@ impl Replica {
     /// Entries of this server's log that [`Effects::log_wanted`] asked for. None: they cannot be read, and a newer snapshot
     /// is needed here or by followers.
     pub fn log_read(&mut self, entries: Vec<Entry>) {
-        match self.reading.take() {
-            Some(Reader::Repair) if entries.is_empty() && self.repair.replays() => {
-                self.repair.begin(self.raft.applied_index());
-            }
-            Some(Reader::Repair) => self.repair.add(entries),
-            Some(Reader::Followers) => self.raft.log_read(&entries),
-            None => {}
-        }
+        self.log_reads.end(entries, &mut self.repair, &mut self.raft);
     }
 
     /// The log has no space: see [`RaftNode::log_needed_from`]. True if entries are needed less than before.
     pub fn give_up_log(&mut self) -> bool {
         self.raft.give_up_log()
-    }
-
-    /// Asks for entries from this server's log, for the repair of the state or else for followers.
-    fn read_log(&mut self, effects: &mut Effects) {
-        let replays = !self.held && self.installing.is_none() && !self.can_apply() && self.repair.replays();
-        if replays {
-            (self.reading, effects.log_wanted) = (Some(Reader::Repair), Some((self.next(), self.raft.applied_index())));
-        } else if let Some(wanted) = self.raft.begin_to_read() {
-            (self.reading, effects.log_wanted) = (Some(Reader::Followers), Some(wanted));
-        }
     }
 
     /// While a state is repaired, committed entries are only reported to Raft: the log on disk holds them.
@@ -590,5 +542,45 @@ impl Replica {
     fn end_repair(&mut self) {
         self.repair = StateRepair::None;
         self.raft.set_state_corrupt(false);
+    }
+}
+
+impl Notices {
+    /// Clients of these members wait for the batch at `index`.
+    pub(crate) fn wait(&mut self, index: Index, members: Vec<ServerId>) {
+        if !members.is_empty() {
+            self.awaited.push_back((index, members));
+        }
+    }
+
+    /// The leadership is over.
+    pub(crate) fn forget_waiting(&mut self) {
+        self.awaited.clear();
+    }
+
+    /// Adds the notices that are due to `messages`. If the clients of a member wait, it is informed at once. Gives the time
+    /// of the next notice, if one waits for an append.
+    pub(crate) fn send(&mut self, now: Micros, raft: &mut RaftNode, messages: &mut Vec<PeerMessage>) -> Option<Micros> {
+        while self.awaited.front().is_some_and(|(index, _)| *index <= raft.commit()) {
+            let (_, waiting) = self.awaited.pop_front().expect("just seen");
+            messages.extend(waiting.into_iter().filter_map(|member| raft.commit_notice(member)));
+        }
+        // If reads of a member wait for that index, it is informed at once, too.
+        for at in 0..messages.len() {
+            if matches!(messages[at].body, PeerBody::ReadIndexReply { .. }) {
+                let notice = raft.commit_notice(messages[at].to);
+                messages.extend(notice);
+            }
+        }
+        let has_uninformed = !raft.uninformed().is_empty();
+        match self.delay.decide(now, has_uninformed) {
+            NoticeDecision::None => None,
+            NoticeDecision::Send => {
+                let uninformed = raft.uninformed();
+                messages.extend(uninformed.into_iter().filter_map(|member| raft.commit_notice(member)));
+                None
+            }
+            NoticeDecision::Until(time) => Some(time),
+        }
     }
 }
