@@ -5,7 +5,6 @@
 //! states the order of calls.
 
 mod context;
-mod ensemble;
 mod expiry_log;
 mod installation;
 mod refusals;
@@ -38,14 +37,13 @@ use crate::event::{CorruptState, Event, Now, PeerEvent, WrittenSnapshot};
 use crate::machine::Replicated;
 use crate::membership::{next_step, propose_step};
 use crate::outgoing::send_raft;
-use crate::peers::{PeerContext, Peers};
+use crate::peers::{Ensemble, PeerContext, Peers};
 use crate::progress::{CatchUp, log_position_of};
 use crate::recovery::Member;
 use crate::serving::{ServerState, Serving, log_bootstrap};
 use crate::settings::Settings;
 use crate::snapshot::{Arrived, Offered};
 use context::Context;
-use ensemble::Ensemble;
 use expiry_log::ExpiryLog;
 use refusals::log_refusals;
 use scarcity::Scarcity;
@@ -240,7 +238,7 @@ impl<M: Replicated> Engine<M> {
                 if let PeerEvent::Frame { frame, .. } = &event {
                     self.frame_bytes += frame.payload.len() + FRAME_BYTES;
                 }
-                self.with_peers(now, |peers, context| ensemble::handle(peers, peer, event, context));
+                self.with_peers(now, |peers, context| peers.handle(peer, event, context));
             }
         }
     }
@@ -406,8 +404,8 @@ impl<M: Replicated> Engine<M> {
             self.out.push(Effect::Drop(Garbage::Log(replaced)));
         }
         for Install { number, snapshot } in self.asked.installs.drain(..) {
-            let has = |ensemble: &Ensemble| ensemble.peers.arrivals.get(snapshot.index).is_some();
-            let here = self.ensemble.as_ref().is_some_and(has);
+            let has = |ensemble: &mut Ensemble| ensemble.peers.arrivals().get(snapshot.index).is_some();
+            let here = self.ensemble.as_mut().is_some_and(has);
             assert!(here, "a snapshot is announced to Raft when it is received, and is not dropped before");
             self.snapshots.begin_install(number, snapshot.index, &mut self.out);
         }
@@ -561,7 +559,7 @@ impl<M: Replicated> Engine<M> {
     /// server has the state of that snapshot.
     fn install_if_durable(&mut self, now: Now, number: u64) {
         let Some(index) = self.snapshots.next_install(number) else { return };
-        let arrivals = self.ensemble.as_mut().map(|ensemble| &mut ensemble.peers.arrivals);
+        let arrivals = self.ensemble.as_mut().map(|ensemble| ensemble.peers.arrivals());
         let arrived = arrivals.and_then(|arrivals| arrivals.take(index, &mut self.out.effects));
         let arrived = arrived.expect("a snapshot is announced to Raft when it is received");
         self.install(now, *arrived, |replica| replica.installed(index));
@@ -576,7 +574,7 @@ impl<M: Replicated> Engine<M> {
             && let Some(Ensemble { peers, .. }) = &mut self.ensemble
         {
             let applied = self.replica.raft().applied_index();
-            let Some(arrived) = peers.arrivals.take_between(least, applied) else { return false };
+            let Some(arrived) = peers.arrivals().take_between(least, applied) else { return false };
             let index = Index(arrived.loaded.index);
             self.snapshots.state_replaced(index);
             self.install(now, *arrived, |replica| replica.state_replaced(index));

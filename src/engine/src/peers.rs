@@ -1,53 +1,115 @@
-//! The other servers of an ensemble: messages to frames and back, and the snapshot in transfer. Besides: the status of
-//! this server for the others and for clients.
+//! The parts that only a server of an ensemble has: connections with the other servers, and the forwarding of commands. Here
+//! messages become frames, and frames messages.
 //!
 //! The driver carries the bytes, and reports what happens to connections. The replica and its machine decide elections
 //! and commands. An invalid message is logged, and closes its connection.
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use corral_consensus::{
-    Index, LogDisk, Membership, Micros, PeerBody, PeerError, PeerMessage as RaftMessage, RaftNode, Replica, Role,
-    RoleChange, ServerId,
+    Index, LogDisk, Membership, Micros, PeerBody, PeerError, PeerMessage as RaftMessage, RaftNode, Replica, RoleChange,
+    ServerId,
 };
 use corral_core::features;
 use corral_core::forwarding::peer::PeerMessage;
-use corral_core::forwarding::{Forwarding, Leadership, Sender};
-use corral_core::ids::{Millis, Zxid};
-use corral_core::report::Mode;
+use corral_core::forwarding::{Forwarding, PeerSend, Sender};
+use corral_core::ids::Millis;
 use corral_core::sequencer::Sequencer;
-use corral_core::shard::Flow;
+use corral_core::shard::ShardMessage;
 use corral_peer::snapshot::{Ask, Knows, Part};
 use corral_peer::{Frame, Generation, Kind};
 
 use crate::addresses::{AdvertisedAddress, PeerAddress, addresses};
-use crate::arrivals::{Arrivals, discard};
+use crate::arrivals::Arrivals;
 use crate::effect::{Effect, Outbox, ToPeers};
-use crate::event::{Incoming, Receive};
+use crate::event::{Incoming, Now, PeerEvent};
 use crate::frame_error::FrameError;
 use crate::known_features::KnownFeatures;
 use crate::membership::{leader_out_of, membership_of};
 use crate::one_way::OneWay;
-use crate::outgoing::refuse;
+use crate::outgoing::{refuse, undelivered};
 use crate::quorum_counter::QuorumCounter;
+use crate::reception::Reception;
+use crate::served_mode::ServedMode;
 use crate::serving::{ServerState, Serving, log_unknown_server, log_what_is_awaited};
 use crate::settings::EnsembleSettings;
 use crate::snapshot::Offered;
-use crate::transfer::{FailedTransfer, Offer, Outcome, Transfer, is_as_announced, is_of_ensemble};
+use crate::transfer::Offer;
+
+/// The other servers, and the forwarding of commands. `peers` has the connections, and the snapshots that travel on them.
+/// `forwarding` has the stream of commands to the leader, and the messages between servers beside Raft.
+pub(crate) struct Ensemble {
+    pub(crate) peers: Peers,
+    pub(crate) forwarding: Forwarding,
+    /// Version of the list of servers that the connections follow.
+    list_version: Option<u64>,
+}
+
+impl Ensemble {
+    pub(crate) fn new(settings: EnsembleSettings, newest: Option<Offered>, forwarding: Forwarding) -> Ensemble {
+        Ensemble { peers: Peers::new(settings, newest), forwarding, list_version: None }
+    }
+
+    /// The begin of a turn of the engine.
+    pub(crate) fn begin_turn(&mut self, replica: &mut Replica, sequencer: &mut Sequencer) {
+        self.peers.begin_turn(replica.raft(), sequencer);
+        for uninitialised in self.forwarding.take_uninitialised() {
+            replica.report_uninitialised(uninitialised);
+        }
+    }
+
+    /// The end of a turn of the replica: connects to the servers of a new list, and passes the role to forwarding. Then
+    /// it sends the messages of forwarding.
+    pub(crate) fn follow(
+        &mut self,
+        now: Now,
+        (role, disk): (Option<RoleChange>, LogDisk),
+        replica: &mut Replica,
+        sequencer: &mut Sequencer,
+        out: &mut Outbox,
+    ) {
+        let Ensemble { peers, forwarding, list_version } = self;
+        let version = Some(sequencer.servers().version());
+        if *list_version != version {
+            *list_version = version;
+            peers.follow(replica, sequencer, out);
+        }
+        let stalled = peers.reception.is_stalled(disk, replica);
+        out.status.stalled = stalled;
+        if let Some(change) = role {
+            peers.known_features.membership_changed();
+            let leadership = peers.mode.role_changed(change, &mut out.status);
+            forwarding.set_leadership(leadership, change.term.0, sequencer);
+        }
+        forwarding.stall(stalled);
+        forwarding.settle(now.millis(), sequencer);
+        let raft = replica.raft();
+        let is_initialised = !raft.is_uninitialised() && !raft.is_pristine();
+        (peers.has_no_data, out.status.leader) = (!is_initialised, raft.leader());
+        if is_initialised {
+            forwarding.initialised();
+        }
+        (out.status.reconfig, out.status.proposals) = (sequencer.servers().step(), sequencer.proposals());
+        send_forwarding(forwarding.take_sends(), out);
+    }
+
+    /// Sends the shards whether commands are accepted, behind the batches before that.
+    pub(crate) fn send_flow(&mut self, out: &mut Outbox) {
+        let Peers { mode, has_no_data, listed, .. } = &mut self.peers;
+        for flow in self.forwarding.take_flow() {
+            mode.flow(flow, *has_no_data, *listed, &mut out.status);
+            out.shards(ShardMessage::Flow(flow));
+        }
+    }
+}
 
 /// The other servers, as this one is connected with them.
 pub(crate) struct Peers {
     /// Connections that other servers dialled, by stream.
     from: BTreeMap<u64, Sender>,
     one_way: OneWay,
-    /// Whether a leader was known when the role was logged last.
-    had_leader: bool,
-    /// The mode that follows from the role in Raft.
-    mode: Mode,
-    /// The mode while client connections are closed.
-    drained: Option<Mode>,
-    /// The mode without a leader.
-    leaderless: Mode,
+    mode: ServedMode,
     /// The election timeout. A leader transfers leadership if its log is not synced for so long. A member that is
     /// silent for so long does not count as active.
     election: Micros,
@@ -55,17 +117,11 @@ pub(crate) struct Peers {
     generation: Generation,
     /// The servers of this server's configuration.
     configured: Vec<PeerAddress>,
-    /// Bytes of a piece of a snapshot.
-    piece_bytes: usize,
     /// Snapshots that other servers may request.
     pub(crate) offer: Offer,
-    /// The snapshot that is being received.
-    transfer: Option<Box<Transfer>>,
-    pub(crate) arrivals: Arrivals,
+    pub(crate) reception: Reception,
     /// The snapshot that another server refused, and when all files were checked because of that.
     refused: Option<(u64, Millis)>,
-    /// A snapshot that could not be installed.
-    failed_transfer: Option<FailedTransfer>,
     /// The members that the ensemble is to have.
     pub(crate) wanted: Membership,
     /// When this server, while uninitialised, last logged what it waits for.
@@ -76,7 +132,7 @@ pub(crate) struct Peers {
     listed: Option<bool>,
     advertised: AdvertisedAddress,
     /// This server has had no data yet, so it lost no leader.
-    pub(crate) has_no_data: bool,
+    has_no_data: bool,
     quorum_counter: QuorumCounter,
     known_features: KnownFeatures,
     serving: Serving,
@@ -98,25 +154,19 @@ const CHECK_AGAIN_AFTER_MS: u64 = 300_000;
 const LOG_WAITING_EVERY_MS: u64 = 3000;
 
 impl Peers {
-    pub(crate) fn new(settings: EnsembleSettings, newest: Option<Offered>) -> Peers {
+    fn new(settings: EnsembleSettings, newest: Option<Offered>) -> Peers {
         let EnsembleSettings { own, configured, client_addr, wanted, stored, .. } = settings;
         let EnsembleSettings { read_only, election, generation, piece_bytes, .. } = settings;
         Peers {
             from: BTreeMap::new(),
             one_way: OneWay::default(),
-            had_leader: true,
-            mode: Mode::Looking,
-            drained: None,
-            leaderless: if read_only { Mode::ReadOnly } else { Mode::Looking },
+            mode: ServedMode::new(read_only),
             election,
             generation,
             configured,
-            piece_bytes,
             offer: Offer::new(newest, piece_bytes),
-            transfer: None,
-            arrivals: Arrivals::default(),
+            reception: Reception::new(piece_bytes),
             refused: None,
-            failed_transfer: None,
             wanted,
             logged_waiting: Millis(0),
             unknown_server: None,
@@ -129,51 +179,70 @@ impl Peers {
         }
     }
 
-    pub(crate) fn begin_turn(&mut self, raft: &RaftNode, sequencer: &mut Sequencer) {
+    fn begin_turn(&mut self, raft: &RaftNode, sequencer: &mut Sequencer) {
         self.offer.begin_turn();
         self.known_features.report_to(&self.wanted, raft, sequencer);
     }
 
     // ----- connections -----
 
+    /// An event of another server.
+    pub(crate) fn handle(&mut self, peer: ServerId, event: PeerEvent, context: &mut PeerContext<'_>) {
+        match event {
+            PeerEvent::Name { resolves } => context.forwarding.founder(context.now, peer, resolves),
+            PeerEvent::ConnectedTo { stream } => self.connected_to(peer, stream, context),
+            PeerEvent::DisconnectedFrom { stream, gone } => {
+                context.forwarding.peer_disconnected(peer, stream);
+                // The announcement of a snapshot may be lost: it is announced again.
+                undelivered(peer, true, context.replica);
+                if gone {
+                    Peers::gone(peer, context.replica);
+                }
+            }
+            PeerEvent::Accepted { stream, incarnation } => self.accepted(peer, stream, incarnation, context),
+            PeerEvent::Lost { stream, gone } => {
+                self.lost(stream);
+                if gone {
+                    Peers::gone(peer, context.replica);
+                }
+            }
+            PeerEvent::Frame { stream, frame } => self.frame(peer, stream, &frame, context),
+            PeerEvent::Undelivered { announced_snapshot } => undelivered(peer, announced_snapshot, context.replica),
+        }
+    }
+
     /// A connection to that server is open: messages for it use that from now on.
-    pub(crate) fn connected_to(&mut self, peer: ServerId, stream: u64, context: &mut PeerContext<'_>) {
+    fn connected_to(&mut self, peer: ServerId, stream: u64, context: &mut PeerContext<'_>) {
         let PeerContext { now, forwarding, out, .. } = context;
         forwarding.peer_connected(*now, peer, stream);
-        if self.transfer.is_none() {
+        if !self.reception.is_under_way() {
             // A reply about a snapshot may be lost with the former connection: this one makes the server announce it again.
             refuse(peer, 0, out);
         }
         out.send(peer, Kind::SnapshotAsk, Knows { features: features::KNOWN }.encode());
-        self.request_again(*now, out);
+        self.reception.request_again(*now, out);
     }
 
-    pub(crate) fn accepted(
-        &mut self,
-        peer: ServerId,
-        connection: u64,
-        incarnation: u64,
-        context: &mut PeerContext<'_>,
-    ) {
+    fn accepted(&mut self, peer: ServerId, connection: u64, incarnation: u64, context: &mut PeerContext<'_>) {
         context.forwarding.founder(context.now, peer, true);
         self.known_features.accepted(connection, peer);
         self.from.insert(connection, Sender { peer, incarnation, connection });
     }
 
-    pub(crate) fn lost(&mut self, stream: u64) {
+    fn lost(&mut self, stream: u64) {
         self.known_features.lost(stream);
         self.from.remove(&stream);
     }
 
     /// The process of that server has ended.
-    pub(crate) fn gone(peer: ServerId, replica: &mut Replica) {
+    fn gone(peer: ServerId, replica: &mut Replica) {
         if replica.raft().leader() == Some(peer) {
             replica.leader_lost(peer, stagger(replica, peer));
         }
     }
 
     /// A frame was received. An invalid one closes its connection, and later frames of it are dropped.
-    pub(crate) fn frame(&mut self, peer: ServerId, stream: u64, frame: &Frame, context: &mut PeerContext<'_>) {
+    fn frame(&mut self, peer: ServerId, stream: u64, frame: &Frame, context: &mut PeerContext<'_>) {
         let Some(sender) = self.from.get(&stream).copied() else { return };
         if let Err(reason) = self.read(sender, frame, context) {
             tracing::error!(peer = peer.0, "a message of the server is malformed, its connection is closed: {reason}");
@@ -206,7 +275,7 @@ impl Peers {
             }
             Kind::SnapshotPart => {
                 let part = Part::decode(&frame.payload).map_err(FrameError::other)?;
-                self.read_part(context.now, peer, part, context.out);
+                self.reception.piece(context.now, peer, part, context.out);
             }
         }
         Ok(())
@@ -234,22 +303,6 @@ impl Peers {
         }
     }
 
-    /// A piece of the snapshot that is being received, or its end.
-    fn read_part(&mut self, now: Millis, peer: ServerId, part: Part, out: &mut Outbox) {
-        let is_gone = matches!(part, Part::Gone { .. });
-        if let Some(transfer) = self.transfer.as_mut().filter(|transfer| transfer.from() == peer)
-            && let Outcome::Failed = transfer.piece(now, part, &mut out.effects)
-        {
-            tracing::info!("the sending server no longer has the snapshot: waiting for a newer one");
-            let index = transfer.index();
-            self.transfer = None;
-            if !is_gone {
-                // The sender does not know that yet.
-                refuse(peer, index, out);
-            }
-        }
-    }
-
     /// Another server refused the newest snapshot. It may be damaged: the other server checked it.
     fn check_refused(&mut self, now: Millis, index: u64, out: &mut Outbox) {
         let is_known = |(refused, at): (u64, Millis)| refused == index && now.since(at) < CHECK_AGAIN_AFTER_MS;
@@ -270,40 +323,11 @@ impl Peers {
         if message.term > most && !replica.raft().is_uninitialised() {
             return Err(PeerError::TermJump { term: message.term, most }.into());
         }
-        let repairs = replica.awaits_state();
         if let PeerBody::Snapshot { index, .. } = message.body
-            && (index > replica.raft().applied_index() || repairs.is_some_and(|least| index >= least))
+            && (index > replica.raft().applied_index() || replica.awaits_state().is_some_and(|least| index >= least))
             && message.term >= replica.raft().term()
         {
-            if let Some(least) = repairs
-                && index <= replica.raft().last_index()
-                && self.has_state_from(least, from)
-            {
-                // The state is on its way. Each request makes the leader announce the newest one.
-                return Ok(());
-            }
-            // A snapshot is refused as well while a new ensemble is bootstrapped here.
-            let forms = replica.raft().is_uninitialised() && sequencer.index() > 0;
-            if forms || replica.raft().check_uninitialised(&message).is_err() {
-                refuse(from, index.0, out);
-                return Ok(());
-            }
-            if let Some(arrived) = self.arrivals.get(index) {
-                // It was received in an earlier term.
-                match is_as_announced(&arrived.loaded, &message) {
-                    Ok(()) => drop(replica.step(*sequencer, message)),
-                    Err(reason) => tracing::error!(from = from.0, "a received snapshot is not used: {reason}"),
-                }
-                return Ok(());
-            }
-            match &mut self.transfer {
-                Some(transfer) if transfer.is_of(message.from, index.0) => transfer.announce(message),
-                _ => {
-                    let transfer = Transfer::begin(*now, message, index.0, self.piece_bytes);
-                    self.transfer = Some(Box::new(transfer));
-                }
-            }
-            self.request_pieces(out);
+            self.reception.announced(*now, index, message, replica, sequencer, out);
             return Ok(());
         }
         match replica.step(*sequencer, message) {
@@ -319,75 +343,28 @@ impl Peers {
         }
     }
 
-    // ----- the snapshot that is being received -----
-
-    /// The driver reports its progress. `installing` is the snapshot that is being installed.
+    /// The driver reports the progress of a snapshot. `installing` is the snapshot that is being installed.
     pub(crate) fn incoming(&mut self, incoming: Incoming, installing: Option<Index>, context: &mut PeerContext<'_>) {
         let PeerContext { now, replica, sequencer, out, .. } = context;
-        let Some(transfer) = self.transfer.take() else { return };
-        let from = transfer.from();
-        let (rest, outcome) = transfer.progress(&incoming);
-        self.transfer = rest;
-        match (outcome, incoming) {
-            (Outcome::Received(announced), Incoming::Whole { index, snapshot }) => {
-                let loaded = &snapshot.loaded;
-                let fits = is_as_announced(loaded, &announced);
-                if let Err(reason) = fits.and_then(|()| is_of_ensemble(&snapshot.state, sequencer.machine())) {
-                    self.failed_transfer = Some(FailedTransfer::at(*now, index, from, false, &reason.to_string()));
-                    // A later start would begin with it.
-                    out.push(Effect::Receive(Receive::Forget { index: loaded.index, zxid: loaded.zxid }));
-                    return discard(snapshot, &mut out.effects);
-                }
-                tracing::info!(index, zxid = %Zxid(loaded.zxid), bytes = loaded.bytes.size(), "snapshot received");
-                self.failed_transfer = None;
-                self.arrivals.add(snapshot, [installing, replica.raft().restores()], &mut out.effects);
-                if self.arrivals.get(Index(index)).is_none() {
-                    return refuse(from, index, out);
-                }
-                if let Err(error) = replica.step(*sequencer, announced) {
-                    tracing::debug!("the snapshot is not needed any more: {error}");
-                }
-            }
-            (Outcome::Failed, Incoming::Failed { index, reason }) => {
-                self.failed_transfer = Some(FailedTransfer::at(*now, index, from, true, &reason));
-            }
-            _ => self.request_pieces(out),
-        }
+        self.reception.progress(*now, incoming, installing, replica, sequencer, out);
+    }
+
+    /// Received snapshots that wait to be installed.
+    pub(crate) fn arrivals(&mut self) -> &mut Arrivals {
+        &mut self.reception.arrivals
     }
 
     /// Whether a new ensemble may be bootstrapped: no server is known to have data.
     #[must_use]
     pub(crate) fn may_bootstrap(&self) -> bool {
-        !self.receives_snapshot() && self.unknown_server.is_none()
-    }
-
-    /// Whether a snapshot that ends at `least` or later is here or on its way, or another one is to be requested later. A former
-    /// leader may never send the rest: only the transfer from `leader` counts.
-    fn has_state_from(&self, least: Index, leader: ServerId) -> bool {
-        let transfer = self.transfer.as_ref();
-        let is_on_its_way = transfer.is_some_and(|transfer| transfer.index() >= least.0 && transfer.needs_only(leader));
-        let waits = self.failed_transfer.as_ref().is_some_and(|failed| failed.again.is_some());
-        is_on_its_way || waits || !self.arrivals.is_empty()
-    }
-
-    /// Whether a snapshot is being received, or waits to be installed.
-    fn receives_snapshot(&self) -> bool {
-        self.transfer.is_some() || !self.arrivals.is_empty()
-    }
-
-    /// Cancels the transfer of snapshots that the log has made superfluous: everything up to `applied` is applied.
-    fn cancel_snapshots_upto(&mut self, applied: Index, out: &mut Outbox) {
-        if let Some(transfer) = self.transfer.take_if(|transfer| transfer.index() <= applied.0) {
-            tracing::info!(index = transfer.index(), "snapshot transfer cancelled: the log covers it by now");
-        }
-        self.arrivals.drop_upto(applied, &mut out.effects);
+        !self.reception.has_any() && self.unknown_server.is_none()
     }
 
     /// One tick: requests lost pieces again. An uninitialised server logs what it waits for.
     pub(crate) fn tick(&mut self, now: Millis, replica: &Replica, forwarding: &Forwarding, out: &mut Outbox) {
         self.known_features.membership_changed();
         if replica.raft().is_uninitialised()
-            && self.transfer.is_none()
+            && !self.reception.is_under_way()
             && now.since(self.logged_waiting) >= LOG_WAITING_EVERY_MS
         {
             self.logged_waiting = now;
@@ -400,25 +377,7 @@ impl Peers {
         for difference in self.advertised.compare(now, &self.configured) {
             tracing::warn!("{difference}");
         }
-        let superfluous = replica.awaits_state().map_or(replica.applied(), |least| Index(least.0 - 1));
-        self.cancel_snapshots_upto(superfluous, out);
-        if self.transfer.as_ref().is_some_and(|transfer| transfer.is_silent(now)) {
-            self.request_again(now, out);
-        }
-        if let Some(failed_transfer) = &mut self.failed_transfer
-            && failed_transfer.again.take_if(|at| now >= *at).is_some()
-        {
-            let (from, index) = (failed_transfer.from, failed_transfer.index);
-            refuse(from, index, out);
-        }
-    }
-
-    /// Whether this server has no space for entries in its log, or for a snapshot.
-    pub(crate) fn is_stalled(&mut self, disk: LogDisk, replica: &Replica) -> bool {
-        let applied = replica.applied();
-        // With a corrupt state a snapshot of applied entries is needed, too.
-        self.failed_transfer.take_if(|failed| applied.0 >= failed.index && replica.awaits_state().is_none());
-        disk == LogDisk::Full || self.failed_transfer.as_ref().is_some_and(|failed_transfer| failed_transfer.stalls)
+        self.reception.tick(now, replica, out);
     }
 
     /// A leader with a slow or full log transfers leadership, see [`Replica::transfer_leadership_if_slow`].
@@ -443,22 +402,6 @@ impl Peers {
         }
     }
 
-    fn request_again(&mut self, now: Millis, out: &mut Outbox) {
-        if let Some(transfer) = &mut self.transfer {
-            transfer.request_again();
-            transfer.restart_timer(now);
-        }
-        self.request_pieces(out);
-    }
-
-    fn request_pieces(&mut self, out: &mut Outbox) {
-        if let Some(transfer) = &mut self.transfer {
-            for ask in transfer.requests() {
-                out.send(transfer.from(), Kind::SnapshotAsk, ask.encode());
-            }
-        }
-    }
-
     // ----- the status of this server -----
 
     /// Generation of this server's data. Data that are being bootstrapped are of the first.
@@ -473,55 +416,6 @@ impl Peers {
     pub(crate) fn adopt(&mut self, generation: Generation, out: &mut Outbox) {
         self.generation = generation;
         out.peers(ToPeers::Adopt(generation));
-    }
-
-    /// Term, role or leader have changed: logs that, and updates the status.
-    pub(crate) fn role_changed(&mut self, change: RoleChange, out: &mut Outbox) -> Leadership {
-        self.known_features.membership_changed();
-        let leader = change.leader.map(|leader| leader.0);
-        let mode = match (change.role, change.leader) {
-            (Role::Leader, _) => Mode::Leader,
-            (_, None) => Mode::Looking,
-            (Role::Learner, _) => Mode::Observer,
-            _ => Mode::Follower,
-        };
-        self.mode = mode;
-        self.show_mode(out);
-        if mode != Mode::Looking || self.had_leader {
-            tracing::info!(role = mode.word(), term = change.term.0, leader, "leadership changed");
-        }
-        self.had_leader = mode != Mode::Looking;
-        match change.role {
-            Role::Leader => Leadership::Leader,
-            _ => Leadership::Follower { leader: change.leader },
-        }
-    }
-
-    /// The shards are sent this: logs it, and updates the status.
-    pub(crate) fn on_flow(&mut self, note: Flow, out: &mut Outbox) {
-        match note {
-            Flow::Leaderless => {
-                let mode = self.leaderless.word();
-                if out.status.stalled {
-                    tracing::warn!(mode, "the disk is full: client connections are closed; free space");
-                } else if self.has_no_data {
-                    tracing::info!(
-                        mode,
-                        "this server has no data yet: client connections are closed until it has a leader"
-                    );
-                } else {
-                    tracing::warn!(mode, "no leader: client connections are closed");
-                }
-                if self.listed == Some(false) {
-                    tracing::warn!("this server is not a member of the ensemble: stop it, or add it with reconfig");
-                }
-                self.drained = Some(self.leaderless);
-            }
-            Flow::Distrusted => self.drained = Some(Mode::Looking),
-            Flow::Resume => self.drained = None,
-            Flow::Pause | Flow::Uncertain { .. } => return,
-        }
-        self.show_mode(out);
     }
 
     /// One tick: updates in the status which followers keep up, and whether this server accepts sessions and writes.
@@ -539,7 +433,7 @@ impl Peers {
         let state = ServerState {
             stopping,
             stalled: out.status.stalled,
-            receives_snapshot: installing || self.receives_snapshot(),
+            receives_snapshot: installing || self.reception.has_any(),
             has_no_data: self.has_no_data,
             listed: self.listed,
             is_standalone: false,
@@ -548,12 +442,8 @@ impl Peers {
         self.serving.tick(Millis(now.0 / 1000), parts, &state, &mut out.status);
     }
 
-    fn show_mode(&self, out: &mut Outbox) {
-        out.status.mode = self.drained.unwrap_or(self.mode);
-    }
-
     /// The list of servers has changed: connects to its servers. A leader that is not in it counts as lost.
-    pub(crate) fn follow(&mut self, replica: &mut Replica, sequencer: &Sequencer, out: &mut Outbox) {
+    fn follow(&mut self, replica: &mut Replica, sequencer: &Sequencer, out: &mut Outbox) {
         let servers = sequencer.servers();
         if let Some(wanted) = servers.wanted() {
             self.wanted = membership_of(&wanted);
@@ -582,4 +472,20 @@ fn stagger(replica: &Replica, lost: ServerId) -> u32 {
     let raft = replica.raft();
     let before = raft.membership().voters.iter().filter(|voter| **voter != lost && **voter < raft.id()).count();
     u32::try_from(before).unwrap_or(0)
+}
+
+/// Encodes and sends messages of the forwarding. If one is not delivered, the driver reports the end of the connection.
+fn send_forwarding(sends: Vec<PeerSend>, out: &mut Outbox) {
+    for PeerSend { peer, connection, message } in sends {
+        let kind = match message {
+            PeerMessage::Forward(_) => Kind::Forward,
+            PeerMessage::SessionReport(_) | PeerMessage::Paused(_) => Kind::SessionReport,
+            PeerMessage::Heartbeat(_) | PeerMessage::Pause(_) => Kind::Heartbeat,
+            PeerMessage::Uninitialised(_) | PeerMessage::Digest(_) => Kind::Uninitialised,
+        };
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let (stream, payload) = (Some(connection), Bytes::from(bytes));
+        out.peers(ToPeers::Send { peer, stream, kind, payload, announces_snapshot: false });
+    }
 }

@@ -6,9 +6,9 @@ use corral_consensus::{Index, Replica, Term};
 use corral_core::sequencer::Sequencer;
 use corral_core::shard::{self, ShardMessage};
 
-use super::ensemble::Ensemble;
 use crate::effect::{Effect, Garbage, Outbox};
 use crate::event::Now;
+use crate::peers::Ensemble;
 use crate::snapshot::Arrived;
 
 /// Replaces the state. `report` informs the replica.
