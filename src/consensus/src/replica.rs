@@ -32,7 +32,7 @@ use crate::types::{Entry, EntryKind, Index, Micros, Role, ServerId, Term};
 
 /// Members that wait for a commit, and when the others are informed.
 #[derive(Debug, Default)]
-pub(crate) struct Notices {
+struct Notices {
     delay: NoticeDelay,
     /// Own batches that clients of other members wait for, oldest first, with those members.
     awaited: VecDeque<(Index, Vec<ServerId>)>,
@@ -547,20 +547,20 @@ impl Replica {
 
 impl Notices {
     /// Clients of these members wait for the batch at `index`.
-    pub(crate) fn wait(&mut self, index: Index, members: Vec<ServerId>) {
+    fn wait(&mut self, index: Index, members: Vec<ServerId>) {
         if !members.is_empty() {
             self.awaited.push_back((index, members));
         }
     }
 
     /// The leadership is over.
-    pub(crate) fn forget_waiting(&mut self) {
+    fn forget_waiting(&mut self) {
         self.awaited.clear();
     }
 
     /// Adds the notices that are due to `messages`. If the clients of a member wait, it is informed at once. Gives the time
     /// of the next notice, if one waits for an append.
-    pub(crate) fn send(&mut self, now: Micros, raft: &mut RaftNode, messages: &mut Vec<PeerMessage>) -> Option<Micros> {
+    fn send(&mut self, now: Micros, raft: &mut RaftNode, messages: &mut Vec<PeerMessage>) -> Option<Micros> {
         while self.awaited.front().is_some_and(|(index, _)| *index <= raft.commit()) {
             let (_, waiting) = self.awaited.pop_front().expect("just seen");
             messages.extend(waiting.into_iter().filter_map(|member| raft.commit_notice(member)));

@@ -119,7 +119,7 @@ pub(crate) struct Peers {
     configured: Vec<PeerAddress>,
     /// Snapshots that other servers may request.
     pub(crate) offer: Offer,
-    pub(crate) reception: Reception,
+    reception: Reception,
     /// The snapshot that another server refused, and when all files were checked because of that.
     refused: Option<(u64, Millis)>,
     /// The members that the ensemble is to have.
