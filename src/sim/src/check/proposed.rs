@@ -36,7 +36,7 @@ pub(super) fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
         }
         (Proposed::Request(Request::Close), CommandKind::CloseSession)
         | (Proposed::Request(Request::Truncated(_)), CommandKind::Undecodable) => true,
-        (Proposed::Request(request), CommandKind::Undecodable) => request.writes().iter().any(may_fit_no_entry),
+        (Proposed::Request(request), CommandKind::Undecodable) => may_fit_no_entry(request.writes()),
         (Proposed::Request(Request::Reconfig(change)), CommandKind::Reconfig(logged)) => {
             let texts = [&logged.joining, &logged.leaving, &logged.members].map(Option::as_deref);
             change.texts().each_ref().map(Option::as_deref) == texts && change.from == logged.from
@@ -45,10 +45,14 @@ pub(super) fn is_same(proposed: &Proposed, kind: &CommandKind) -> bool {
     }
 }
 
-/// Whether the leader of a world with small log segments may put a refused command in the place of this one. Its ACL
-/// has more entries than any may have, so it would be refused anyway.
-fn may_fit_no_entry(write: &Write) -> bool {
-    matches!(write, Write::Create { acl, .. } | Write::SetAcl { acl, .. } if acl.len() > ENTRIES_MAX)
+/// Whether the leader of a world with small log segments may put a refused command in the place of these writes. Together
+/// their ACLs have more entries than one may have.
+fn may_fit_no_entry(writes: &[Write]) -> bool {
+    let entries = |write: &Write| match write {
+        Write::Create { acl, .. } | Write::SetAcl { acl, .. } => acl.len(),
+        _ => 0,
+    };
+    writes.iter().map(entries).sum::<usize>() > ENTRIES_MAX
 }
 
 /// A write as it must stand in the log.
