@@ -67,6 +67,8 @@ impl Reception {
             };
         }
         match &mut self.transfer {
+            // A former leader's, which comes late. The present leader waits for the end of its own.
+            Some(transfer) if transfer.is_later_than(message.term) => return,
             Some(transfer) if transfer.is_of(from, index.0) => transfer.announce(message),
             _ => self.transfer = Some(Box::new(Transfer::begin(now, message, index.0, self.piece_bytes))),
         }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use corral_consensus::{PeerBody, PeerMessage as RaftMessage, ServerId};
+use corral_consensus::{PeerBody, PeerMessage as RaftMessage, ServerId, Term};
 use corral_core::apply::StateMachine;
 use corral_core::ids::Millis;
 use corral_peer::snapshot::{Ask, PIECE_BYTES_MAX, Part};
@@ -134,6 +134,11 @@ impl Transfer {
 
     pub(crate) fn index(&self) -> u64 {
         self.index
+    }
+
+    /// Whether a later leader announced it than that of `term`.
+    pub(crate) fn is_later_than(&self, term: Term) -> bool {
+        self.announced.term > term
     }
 
     /// Whether this transfer serves the snapshot of that index that `from` announces. Another server's snapshot of the
