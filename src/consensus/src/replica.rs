@@ -403,7 +403,7 @@ impl Replica {
 
     /// Applies committed entries, up to the work of one turn. An entry is applied as a whole.
     fn apply<M: Machine>(&mut self, machine: &mut M, effects: &mut Effects) -> Result<(), M::Fault> {
-        self.skip_committed();
+        self.skip_committed(machine);
         while effects.work < APPLIED_WORK_MAX
             && self.can_apply()
             && let Some(entry) = self.next_entry()
@@ -510,14 +510,18 @@ impl Replica {
         self.raft.give_up_log()
     }
 
-    /// While a state is repaired, committed entries are only reported to Raft: the log on disk holds them.
-    fn skip_committed(&mut self) {
-        if self.repair.is_active()
-            && self.installing.is_none()
-            && let Some(last) = self.committed.back()
-        {
-            self.raft.applied(last.index);
-            self.committed.clear();
+    /// While a state is repaired, committed entries are only reported to Raft: the log on disk holds them. The machine is
+    /// informed of changes of the membership, because their members are needed for a quorum at once.
+    fn skip_committed(&mut self, machine: &mut impl Machine) {
+        if !self.repair.is_active() || self.installing.is_some() {
+            return;
+        }
+        for entry in self.committed.drain(..) {
+            if entry.kind == EntryKind::ConfChange {
+                let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
+                machine.membership_ahead(entry.index, &change.context);
+            }
+            self.raft.applied(entry.index);
         }
     }
 

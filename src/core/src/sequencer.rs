@@ -392,7 +392,7 @@ impl Sequencer {
 
     /// The list of servers, and the change of it that is under way.
     pub const fn servers(&self) -> ServerList<'_> {
-        ServerList::new(&self.machine, &self.reconfiguration)
+        ServerList::new(&self.machine, &self.reconfiguration, self.index)
     }
 
     /// Whether a look at the members is worth while before the next tick.
@@ -539,8 +539,7 @@ impl Sequencer {
         self.snapshots.freeze(now, &mut self.machine, (self.index, self.term), extra)
     }
 
-    /// The state that was frozen at this index, because writing it failed. `None` when the snapshot of another server
-    /// has taken its place meanwhile.
+    /// The state frozen at this index, because writing it failed. `None` if another server's snapshot has replaced it.
     pub fn frozen_again(&self, index: u64) -> Option<FrozenState> {
         self.snapshots.frozen_again(index)
     }
@@ -573,6 +572,10 @@ impl Machine for Sequencer {
 
     fn prepare(&mut self, index: Index, term: Term, payload: &[u8]) -> Result<(), NotABatch> {
         self.prepared.prepare(index.0, term.0, payload)
+    }
+
+    fn membership_ahead(&mut self, index: Index, context: &[u8]) {
+        self.reconfiguration.note_ahead(index.0, context);
     }
 
     /// [`Sequencer::take_applied`] gives what was applied.

@@ -33,6 +33,10 @@ pub trait Machine {
     /// When the payload cannot be decoded. The replica must stop then.
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), Self::Fault>;
 
+    /// A membership change with this context counts from now on, before [`Machine::commit`] applies it: the state is
+    /// corrupt, and is replaced meanwhile.
+    fn membership_ahead(&mut self, index: Index, context: &[u8]);
+
     /// The cost of all commits so far, in nanoseconds by estimate. It is counted, not measured, so it is equal on every
     /// server. It bounds what one turn applies.
     fn work(&self) -> u64;

@@ -16,7 +16,7 @@
 //! connection of the client. Servers that had joined for it are removed again.
 
 use crate::apply::outcome::Outcome;
-use crate::apply::{self, StateMachine};
+use crate::apply::{self, Begun, StateMachine};
 use crate::command::{Batch, Command, CommandKind};
 use crate::ids::{Millis, Origin, ServerId, WallMillis};
 use crate::limits::{RECONFIG_CATCH_UP_MS, RECONFIG_FAREWELL_MS, RECONFIG_GRACE_MS, RECONFIG_UNREACHED_MS};
@@ -149,12 +149,15 @@ impl Present<'_> {
     }
 }
 
-/// The change that a client asked for, while this server leads.
+/// Changes of the list that the state does not hold.
 #[derive(Default)]
 pub(super) struct Reconfiguration {
+    /// A change on request of a client, while this server leads.
     asked: Option<Box<Asked>>,
-    /// How often [`Reconfiguration::asked`] has changed.
-    asked_changes: u64,
+    /// Index of the last committed change that a corrupt state does not apply, and its list.
+    ahead: Option<(u64, Servers)>,
+    /// How often these two have changed.
+    unapplied_changes: u64,
 }
 
 impl Reconfiguration {
@@ -179,7 +182,7 @@ impl Reconfiguration {
                 let stage = Stage::Waits;
                 self.asked =
                     Some(Box::new(Asked { servers, version, behind, origin, since: now, reached: now, stage }));
-                self.asked_changes += 1;
+                self.unapplied_changes += 1;
             }
             // While this change waits, an ordered list is that of another command, and this change is answered in its
             // turn.
@@ -202,12 +205,20 @@ impl Reconfiguration {
     }
 
     pub(super) fn forget(&mut self) {
-        self.asked_changes += u64::from(self.asked.take().is_some());
+        self.unapplied_changes += u64::from(self.asked.take().is_some());
     }
 
     /// Another list may have taken the place of the former one.
     pub(super) const fn note_installed(&mut self, list_changes: u64) {
-        self.asked_changes += list_changes + 1;
+        self.unapplied_changes += list_changes + 1;
+    }
+
+    /// See [`Machine::membership_ahead`](corral_types::Machine::membership_ahead). A step without a list keeps the last one.
+    pub(super) fn note_ahead(&mut self, index: u64, context: &[u8]) {
+        if let Some(begun) = Begun::decode(context) {
+            self.ahead = Some((index, begun.servers));
+            self.unapplied_changes += 1;
+        }
     }
 
     /// Whether a change is under way.
@@ -275,7 +286,7 @@ impl Reconfiguration {
     /// The proposal was not taken. Returns the answer to the change.
     pub(super) fn fail(&mut self) -> Option<Command> {
         let asked = self.asked.take_if(|asked| asked.stage == Stage::Begins)?;
-        self.asked_changes += 1;
+        self.unapplied_changes += 1;
         Some(failed(asked.origin, ErrorCode::NewConfigNoQuorum))
     }
 }
@@ -331,11 +342,13 @@ fn listed(machine: &StateMachine) -> Option<(Servers, u64)> {
 pub struct ServerList<'s> {
     machine: &'s StateMachine,
     reconfiguration: &'s Reconfiguration,
+    /// Index of the last entry that the state holds.
+    applied: u64,
 }
 
 impl<'s> ServerList<'s> {
-    pub(super) const fn new(machine: &'s StateMachine, reconfiguration: &'s Reconfiguration) -> Self {
-        Self { machine, reconfiguration }
+    pub(super) const fn new(machine: &'s StateMachine, reconfiguration: &'s Reconfiguration, applied: u64) -> Self {
+        Self { machine, reconfiguration, applied }
     }
 
     /// How far a membership change is, as far as this server knows.
@@ -350,7 +363,7 @@ impl<'s> ServerList<'s> {
 
     /// Changes whenever [`ServerList::known`] does.
     pub const fn version(&self) -> u64 {
-        self.machine.list_changes() + self.reconfiguration.asked_changes
+        self.machine.list_changes() + self.reconfiguration.unapplied_changes
     }
 
     /// The list and its version, if clients may change it or have changed it; otherwise each server goes by its own
@@ -363,12 +376,13 @@ impl<'s> ServerList<'s> {
         self.listed().map(|(servers, _)| servers)
     }
 
-    /// Returns all servers that this one must be able to reach: the servers of the list, and the joining servers.
-    /// `None` where the configuration counts.
+    /// Returns all servers that this one must be able to reach: the servers of the list, and the joining servers. With
+    /// a corrupt state, also those of a committed change. `None` where the configuration counts.
     pub fn known(&self) -> Option<Servers> {
         let mut servers = self.list()?;
         let asked = self.reconfiguration.asked.as_ref().map(|asked| &asked.servers);
-        let more = [asked, self.machine.begun().map(|begun| &begun.servers)];
+        let ahead = self.reconfiguration.ahead.as_ref().filter(|(index, _)| *index > self.applied);
+        let more = [asked, self.machine.begun().map(|begun| &begun.servers), ahead.map(|(_, servers)| servers)];
         for (id, server) in more.into_iter().flatten().flat_map(|list| &list.0) {
             // A server that moves is reached at its old address until the list has the new one.
             servers.0.entry(*id).or_insert_with(|| server.clone());

@@ -128,6 +128,10 @@ impl Machine for ObservedMachine {
         self.sequencer.prepare(index, term, payload)
     }
 
+    fn membership_ahead(&mut self, index: Index, context: &[u8]) {
+        self.sequencer.membership_ahead(index, context);
+    }
+
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), NotABatch> {
         let before = self.sequencer.applied().len();
         let applied = self.applied_as(index, payload, own);

@@ -74,6 +74,8 @@ impl Machine for Ledger {
         Ok(())
     }
 
+    fn membership_ahead(&mut self, _index: Index, _context: &[u8]) {}
+
     fn commit(&mut self, index: Index, term: Term, payload: &[u8], own: bool) -> Result<(), String> {
         assert_eq!(index.0, self.lines.len() as u64 + 1, "applied one after the other");
         let value = number(payload);
