@@ -436,8 +436,7 @@ impl Replica {
         if normal {
             machine.commit(entry.index, entry.term, &entry.payload, own)?;
         } else {
-            let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
-            machine.commit(entry.index, entry.term, &change.context, false)?;
+            machine.commit(entry.index, entry.term, &context_of(entry), false)?;
         }
         self.applied = entry.index;
         self.has_more |= std::mem::take(&mut self.waits_for_apply);
@@ -516,13 +515,11 @@ impl Replica {
         if !self.repair.is_active() || self.installing.is_some() {
             return;
         }
-        for entry in self.committed.drain(..) {
-            if entry.kind == EntryKind::ConfChange {
-                let change = ConfChange::decode(&entry.payload).expect("checked before it entered the log");
-                machine.membership_ahead(entry.index, &change.context);
-            }
-            self.raft.applied(entry.index);
-        }
+        let Some(last) = self.committed.back().map(|entry| entry.index) else { return };
+        let changes = self.committed.iter().filter(|entry| entry.kind == EntryKind::ConfChange);
+        changes.for_each(|entry| machine.membership_ahead(entry.index, &context_of(entry)));
+        self.committed.clear();
+        self.raft.applied(last);
     }
 
     /// The index behind the last entry applied.
@@ -547,6 +544,11 @@ impl Replica {
         self.repair = StateRepair::None;
         self.raft.set_state_corrupt(false);
     }
+}
+
+/// The context of a committed membership change.
+fn context_of(change: &Entry) -> Bytes {
+    ConfChange::decode(&change.payload).expect("checked before it entered the log").context
 }
 
 impl Notices {
