@@ -201,6 +201,12 @@ impl Gauges {
         self.digests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// A member of an ensemble starts: it knows this list of servers and no leader.
+    pub(crate) fn start_as_member(&self, list: StoredServers) {
+        self.set_mode(Mode::Looking);
+        self.show_members(list);
+    }
+
     /// The list of servers, from the configuration or newer.
     pub(crate) fn show_members(&self, list: StoredServers) {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = Some(list);

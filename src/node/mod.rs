@@ -215,7 +215,7 @@ pub(crate) fn run(
         None => None,
     };
     if config.own_member().is_some() {
-        gauges.show_members(remembered.clone().unwrap_or_else(|| configured::stored_servers(&config)));
+        gauges.start_as_member(remembered.clone().unwrap_or_else(|| configured::stored_servers(&config)));
     }
     let audit = AuditLog::start(&config, clock, plan.control_cpu)?;
     let taken = (0..shards).map(|_| Taken::default()).collect();
