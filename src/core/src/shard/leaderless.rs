@@ -30,12 +30,13 @@ pub(super) fn distrust(shard: &mut ShardState, now: Millis) {
 }
 
 /// Closes connections that have waited for a leader for two thirds of their session timeout. After that time
-/// without an answer a client closes its connection anyway. A server that stops closes all of them after
+/// without an answer a client closes its connection anyway. Only the time up to the last report counts: the message
+/// that a leader is found may lie unread when this core stalled. A server that stops closes all of them after
 /// `DRAIN_WAIT_MS`. Checks `count` slots from `from` on.
-pub(super) fn send_away_in_time(shard: &mut ShardState, now: Millis, (from, count): (usize, usize)) {
+pub(super) fn send_away_in_time(shard: &mut ShardState, now: Millis, read_upto: Millis, (from, count): (usize, usize)) {
     if shard.flow.paused && !shard.flow.leaderless {
-        let waited = now.since(shard.flow.paused_since);
-        let stops = shard.draining.has_begun() && waited >= DRAIN_WAIT_MS;
+        let waited = read_upto.since(shard.flow.paused_since);
+        let stops = shard.draining.has_begun() && now.since(shard.flow.paused_since) >= DRAIN_WAIT_MS;
         let overdue =
             |conn: &&Conn| stops || (conn.phase == Phase::Live && waited * 3 >= conn.session.silence_max_ms() * 2);
         let list = shard.conns.range(from, count).filter(overdue).map(|conn| conn.id).collect();

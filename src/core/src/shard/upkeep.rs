@@ -35,7 +35,7 @@ pub(super) fn look_around(shard: &mut ShardState, now: Millis) {
     if let Some((slots, read_upto)) = shard.activity.next_piece(&mut shard.conns) {
         excuse_those_who_wait(shard, now, slots);
         close_overdue(shard, now, read_upto, slots);
-        leaderless::send_away_in_time(shard, now, slots);
+        leaderless::send_away_in_time(shard, now, read_upto, slots);
     }
     end_slow_holders(shard, now);
 }

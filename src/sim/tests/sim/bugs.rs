@@ -50,7 +50,7 @@ const SHOWN: [(Bug, Kind, u64, &[&str]); 42] = [
     (Bug::WrongStat, Ensemble, 0, &[]),
     (Bug::IgnoreFailedSync, Ensemble, 28, &[]),
     (Bug::RepairReplacesLog, Damaged, 5, &["logs", "members", "writes"]),
-    (Bug::JudgeAtReplay, Builds, 8, &["digests"]),
+    (Bug::JudgeAtReplay, Builds, 14, &["digests"]),
     (Bug::NoDurableFile, LostPages, 14, &["writes"]),
 ];
 
