@@ -142,7 +142,7 @@ pub(super) fn close_if_drained(shard: &mut ShardState, now: Millis) {
     for id in all {
         if let Some(mut conn) = shard.conns.take(id) {
             // It has not been read since the stop began, so it may not have been silent.
-            (conn.active_at, conn.activity.noted) = (now, true);
+            shard.activity.note(now, &mut conn);
             settle(shard, now, conn, Err(Close::Shutdown));
         }
     }
