@@ -50,6 +50,13 @@ impl<'a> Followers<'a> {
         members.map(|(id, _)| id_of(*id)).collect()
     }
 
+    /// Whether a member has reported that it is uninitialised, and has acknowledged nothing since. A leader removes such
+    /// a member.
+    #[must_use]
+    pub fn any_uninitialised(self) -> bool {
+        !self.uninitialised.is_empty()
+    }
+
     /// The best voter to transfer leadership to: the active one with the longest log. Voters that reported a corrupt state do
     /// not count. `None` when there is none, or this node does not lead.
     #[must_use]

@@ -55,8 +55,9 @@ pub(crate) fn may_empty(world: &World) -> bool {
     let changes = |server: &Server| server.engine.raft().holds_membership_change();
     // The leader may still remove a founder that began later, as one without data.
     let is_late = |server: &Server| server.engine.raft().is_pristine();
-    let somebody_leaves =
-        world.nodes.iter().filter_map(|node| node.server.as_deref()).any(|server| changes(server) || is_late(server));
+    let misses = |server: &Server| server.engine.raft().followers().any_uninitialised();
+    let mut running = world.nodes.iter().filter_map(|node| node.server.as_deref());
+    let somebody_leaves = running.any(|server| changes(server) || is_late(server) || misses(server));
     let rests = all_vote(world) && !somebody_leaves && list::rests(world);
     let few = list::wanted(world).is_some_and(|listed| listed.voters.len() < 3);
     world.emptied.is_none() && rests && !(few && list::is_listed(world, world.at))
