@@ -88,7 +88,10 @@ fn ask_some(world: &mut World, client: usize, link: LinkId) {
         let wish = world.clients[client].operator.then(|| list::wish(world)).flatten();
         let request = match wish {
             Some(change) => Request::Reconfig(change),
-            None => world.clients[client].workload.request(&mut world.workload, read_share),
+            None => {
+                let peer_port = list::peer_port(world, 1);
+                world.clients[client].workload.request(&mut world.workload, read_share, peer_port)
+            }
         };
         // The model counts at once, whatever there is or was.
         let is_at_once = !request.makes_usage() || world.check.model.tree.is_counted_at_once();

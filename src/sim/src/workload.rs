@@ -2,7 +2,7 @@
 
 use corral_wire::OpCode;
 
-use crate::reconfig::{Change, PEER_PORT, Seat};
+use crate::reconfig::{Change, Seat};
 use crate::request::{AclItem, Request, WatchKind, Write};
 use crate::rng::Stream;
 
@@ -22,13 +22,13 @@ impl Workload {
         Workload { values: client << 32, keeper }
     }
 
-    /// Any request that neither makes nor ends a session.
-    pub(crate) fn request(&mut self, rng: &mut Stream, read_share: u64) -> Request {
+    /// Any request that neither makes nor ends a session. A few of them add server 2 to the list, with this `peer_port`.
+    pub(crate) fn request(&mut self, rng: &mut Stream, read_share: u64, peer_port: u16) -> Request {
         if !rng.per_mille(read_share) {
             return match rng.below(1000) {
                 0..150 => Request::Multi((0..rng.below(6)).map(|_| self.write(rng, true)).collect()),
                 150..155 => {
-                    let joining = vec![(2, Seat { observer: false, port: 3, peer_port: PEER_PORT })];
+                    let joining = vec![(2, Seat { observer: false, port: 3, peer_port })];
                     Request::Reconfig(Change { joining, from: -1, ..Change::default() })
                 }
                 155..175 => with_quota(rng),

@@ -31,8 +31,7 @@ pub(super) fn write_file(world: &mut World) {
             file = seats.iter().map(|(id, seat)| (ServerId(*id), seat.peer_port)).collect();
         }
         // Its own port an operator always knows.
-        let listed = seats.and_then(|seats| seats.get(&own.0)).map(|seat| seat.peer_port);
-        file.insert(own, listed.unwrap_or_else(|| port_of(world, world.at)));
+        file.insert(own, peer_port(world, world.at));
     }
     // Now and then an operator's first try lacks a server in one file: then the founders' files differ, and no
     // server may begin. Two such files would agree on an ensemble without that server, as they should.
@@ -58,9 +57,12 @@ pub(super) fn knows(world: &World, at: usize, other: usize) -> bool {
     world.nodes[at].server.as_ref().is_some_and(|server| server.known.contains_key(&id))
 }
 
-/// The port of that server by its own configuration.
-fn port_of(world: &World, at: usize) -> u16 {
-    world.nodes[at].file.get(&server_id(at)).copied().unwrap_or(PEER_PORT)
+/// The port of that server for the others, as an operator knows it: by the newest list, or by its own configuration.
+pub(crate) fn peer_port(world: &World, at: usize) -> u16 {
+    let id = server_id(at);
+    let listed = world.check.model.list.as_ref().and_then(|list| list.seats.get(&id.0)).map(|seat| seat.peer_port);
+    let configured = || world.nodes.get(at).and_then(|node| node.file.get(&id)).copied();
+    listed.or_else(configured).unwrap_or(PEER_PORT)
 }
 
 /// Whether that server would find the other at a port that it knows.
@@ -109,7 +111,7 @@ pub(crate) fn wish(world: &mut World) -> Option<Change> {
     if !world.workload.per_mille(WISHES) || world.emptied.is_some() {
         return None;
     }
-    let ports: Vec<u16> = (0..world.nodes.len()).map(|at| port_of(world, at)).collect();
+    let ports: Vec<u16> = (0..world.nodes.len()).map(|at| peer_port(world, at)).collect();
     let list = world.check.model.list.as_ref()?;
     Some(Change::draw(&mut world.workload, &list.seats, list.version, &ports))
 }
