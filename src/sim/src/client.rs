@@ -179,7 +179,9 @@ fn garbage(world: &mut World, client: usize, link: LinkId) {
         _ => {
             let request = Workload::refused(&mut world.workload);
             world.links[link.0].doomed = matches!(request, Request::Unknown(_));
-            ask(world, link, request);
+            // Its entry could be taken for that of an earlier write, if a shard refused that one and its ACLs fit no entry.
+            let is_ambiguous = world.options.has_scarcity && request.is_write();
+            ask(world, link, if is_ambiguous { Request::Ping } else { request });
         }
     }
 }
