@@ -140,7 +140,7 @@ fn watch(
         // The last interval takes the rest of the window.
         if Instant::now() >= next && rows + 1 < plan.intervals_max() {
             gathered.interval(&shared.take(), begun.elapsed());
-            stage.progress.now_and_then(|| standing(gathered));
+            stage.progress.now_and_then(|| progress_line(gathered));
         }
         ensure!(rows < TIMELINE_ROWS_MAX, "the timeline is full; give a longer --interval");
     }
@@ -152,7 +152,7 @@ fn watch(
 }
 
 /// The last complete interval, in one line.
-fn standing(gathered: &Gathered) -> String {
+fn progress_line(gathered: &Gathered) -> String {
     let row = gathered.rows.last().copied().unwrap_or_default();
     let errors: u64 = gathered.errors().values().sum();
     let end = row.start + row.seconds;

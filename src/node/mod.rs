@@ -74,8 +74,8 @@ const _: () = assert!((STRANGERS_MAX as u64) < descriptors::STRANGERS, "stranger
 /// A connection for metrics is closed after this time, whatever it does.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Both ends of a mailbox with a receiver that may sleep in a ring.
-type Rung<T> = (Post<T>, flume::Receiver<T>);
+/// Both ends of a mailbox with a bell that wakes the receiver.
+type BellMailbox<T> = (Post<T>, flume::Receiver<T>);
 /// Both ends of a mailbox.
 type Mailbox<T> = (flume::Sender<T>, flume::Receiver<T>);
 
@@ -83,8 +83,8 @@ type Mailbox<T> = (flume::Sender<T>, flume::Receiver<T>);
 struct Mailboxes {
     /// One each shard, which sleeps by it; the consensus actor has that of the shard it shares an executor with.
     bells: Vec<Arc<Bell>>,
-    shards: Vec<Rung<ToShard>>,
-    consensus: Rung<ToConsensus>,
+    shards: Vec<BellMailbox<ToShard>>,
+    consensus: BellMailbox<ToConsensus>,
     log: Mailbox<ToLog>,
     writer: Mailbox<ToWriter>,
     snapshot_receiver: Mailbox<ToSnapshotReceiver>,

@@ -176,7 +176,7 @@ impl Watches<'_> {
         self.swarm.request(self.writer, OpCode::SetData, [&encoded_path(&self.znode), &tail], Ask::Write)?;
         self.version += 1;
         let (mut events, mut replied_ns) = (Vec::with_capacity(self.watchers.len()), None);
-        let mut heard = vec![false; self.watchers.len() + 1];
+        let mut notified = vec![false; self.watchers.len() + 1];
         while events.len() < self.watchers.len() || replied_ns.is_none() {
             for event in self.swarm.poll(POLL)? {
                 match event.what {
@@ -185,7 +185,7 @@ impl Watches<'_> {
                         replied_ns = Some(event.at_ns - sent_ns);
                     }
                     What::Notified(_) => {
-                        self.check_event(&event, &mut heard)?;
+                        self.check_event(&event, &mut notified)?;
                         events.push(event.at_ns - sent_ns);
                     }
                     _ => return Err(unexpected(&event)),
@@ -207,10 +207,10 @@ impl Watches<'_> {
         Ok(())
     }
 
-    fn check_event(&self, event: &Event<Ask>, heard: &mut [bool]) -> Result<()> {
+    fn check_event(&self, event: &Event<Ask>, notified: &mut [bool]) -> Result<()> {
         let at = self.watchers.binary_search(&event.peer);
         let at = at.map_err(|_| anyhow::anyhow!("an event for session {}, which has no watch", event.peer))?;
-        ensure!(!std::mem::replace(&mut heard[at], true), "session {}: two events for one write", event.peer);
+        ensure!(!std::mem::replace(&mut notified[at], true), "session {}: two events for one write", event.peer);
         let record = WatcherEvent::decode(&mut Reader::new(&event.body))?;
         expect("event type", EventType::NodeDataChanged.number(), record.event_type)?;
         expect("event state", KeeperState::SyncConnected.number(), record.state)?;

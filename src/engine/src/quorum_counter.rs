@@ -32,8 +32,8 @@ impl QuorumCounter {
     }
 
     fn note(&mut self, now: Micros, election: Micros, active: &[ServerId], synced: &[ServerId], own: ServerId) {
-        for (seen, heard) in [(&mut self.active, active), (&mut self.synced, synced)] {
-            seen.extend(heard.iter().filter(|id| **id != own).map(|id| (*id, now)));
+        for (seen, ids) in [(&mut self.active, active), (&mut self.synced, synced)] {
+            seen.extend(ids.iter().filter(|id| **id != own).map(|id| (*id, now)));
             seen.retain(|_, at| now.since(*at).0 <= election.0);
         }
     }

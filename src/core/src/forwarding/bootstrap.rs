@@ -98,8 +98,8 @@ impl Bootstrap {
 
     /// Returns the report of this server to that server.
     pub(super) fn greeting(&self, peer: ServerId) -> PeerMessage {
-        let heard = self.reports.get(&peer).map_or(0, |report| report.incarnation);
-        let uninitialised = Uninitialised { founders: self.digest, heard, bootstrapped: self.bootstrapped };
+        let acknowledged = self.reports.get(&peer).map_or(0, |report| report.incarnation);
+        let uninitialised = Uninitialised { founders: self.digest, acknowledged, bootstrapped: self.bootstrapped };
         PeerMessage::Uninitialised(uninitialised)
     }
 
@@ -108,7 +108,7 @@ impl Bootstrap {
         let now = Report {
             incarnation: from.incarnation,
             agrees: uninitialised.founders == self.digest,
-            names_us: uninitialised.heard == self.incarnation,
+            names_us: uninitialised.acknowledged == self.incarnation,
         };
         let before = self.reports.insert(from.peer, now);
         before.is_none_or(|before| before.incarnation != now.incarnation) || !now.names_us
@@ -155,8 +155,8 @@ impl Bootstrap {
         let absent = self.absent();
         let others = self.founders.voters.iter().filter(|id| **id != self.founders.own && !absent.contains(id));
         let missing = |id: &ServerId| match self.reports.get(id) {
-            Some(heard) if !heard.agrees => Some(Awaited::Disagrees(*id)),
-            Some(heard) if heard.names_us => None,
+            Some(report) if !report.agrees => Some(Awaited::Disagrees(*id)),
+            Some(report) if report.names_us => None,
             _ => Some(Awaited::Silent(*id)),
         };
         others.filter_map(missing).collect()

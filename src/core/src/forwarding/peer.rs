@@ -112,8 +112,8 @@ pub struct Heartbeat {
 pub struct Uninitialised {
     /// Digest of the founders of the ensemble, as the sender was configured.
     pub founders: u64,
-    /// The start of the receiver that the sender heard the same from; 0 if it heard nothing.
-    pub heard: u64,
+    /// The sender has a report of the receiver from this start of it; 0 without a report.
+    pub acknowledged: u64,
     /// It has bootstrapped the ensemble already, and nothing has come of that yet.
     pub bootstrapped: bool,
 }
@@ -184,7 +184,7 @@ impl PeerMessage {
             Self::Heartbeat(heartbeat) => put(out, heartbeat.clock.0),
             Self::Uninitialised(uninitialised) => {
                 put(out, uninitialised.founders);
-                put(out, uninitialised.heard);
+                put(out, uninitialised.acknowledged);
                 put(out, u64::from(uninitialised.bootstrapped));
             }
             Self::Digest(report) => {
@@ -270,13 +270,13 @@ fn take(rest: &mut Reader<'_>) -> Result<u64, PeerFault> {
 }
 
 fn uninitialised(rest: &mut Reader<'_>) -> Result<Uninitialised, PeerFault> {
-    let (founders, heard) = (take(rest)?, take(rest)?);
+    let (founders, acknowledged) = (take(rest)?, take(rest)?);
     let bootstrapped = match take(rest)? {
         0 => false,
         1 => true,
         _ => return Err(PeerFault::Malformed("neither bootstrapped nor not")),
     };
-    Ok(Uninitialised { founders, heard, bootstrapped })
+    Ok(Uninitialised { founders, acknowledged, bootstrapped })
 }
 
 /// As a batch that is not ordered yet.
@@ -369,7 +369,7 @@ mod tests {
             PeerMessage::SessionReport(SessionReport { term: 1, sequence: u64::MAX, echo: Millis(77), sessions }),
             PeerMessage::SessionReport(SessionReport { term: 1, sequence: 0, echo: Millis(0), sessions: vec![] }),
             PeerMessage::Heartbeat(Heartbeat { term: u64::MAX, clock: Millis(u64::MAX) }),
-            PeerMessage::Uninitialised(Uninitialised { founders: u64::MAX, heard: 7, bootstrapped: true }),
+            PeerMessage::Uninitialised(Uninitialised { founders: u64::MAX, acknowledged: 7, bootstrapped: true }),
             PeerMessage::Digest(Digest { index: u64::MAX, digest: 3 }),
             PeerMessage::Pause(Pause { term: 7 }),
             PeerMessage::Paused(Paused { term: 7, sequence: u64::MAX }),

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_heard_elsewhere_counts_from_when_we_hear_of_it() {
+    fn a_session_of_another_server_counts_from_its_report() {
         let mut expiry = with_server();
         expiry.report(Millis(290), ServerId(2), 7, Millis(100), &[SessionId(1)]);
         expiry.report(Millis(590), ServerId(2), 7, Millis(580), &[]);

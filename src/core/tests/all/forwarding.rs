@@ -96,8 +96,8 @@ fn sequences(sends: &[PeerSend]) -> Vec<String> {
         PeerMessage::Forward(Forward { sequence, .. }) => format!("{}: forward {sequence}", send.connection),
         PeerMessage::SessionReport(SessionReport { sequence, .. }) => format!("{}: report {sequence}", send.connection),
         PeerMessage::Heartbeat(Heartbeat { clock, .. }) => format!("{}: heartbeat {}", send.connection, clock.0),
-        PeerMessage::Uninitialised(Uninitialised { heard, .. }) => {
-            format!("{}: uninitialised {heard}", send.connection)
+        PeerMessage::Uninitialised(Uninitialised { acknowledged, .. }) => {
+            format!("{}: uninitialised {acknowledged}", send.connection)
         }
         PeerMessage::Digest(report) => format!("{}: digest {}", send.connection, report.index),
         PeerMessage::Pause(_) => format!("{}: pause", send.connection),
@@ -345,7 +345,7 @@ fn a_server_that_sends_faster_than_commands_are_ordered_is_refused() {
 }
 
 #[test]
-fn the_leader_tells_its_clock_and_hears_who_was_heard() {
+fn the_leader_sends_its_clock_and_receives_reports_of_sessions() {
     let (mut follower, mut leader) = (follower(), leader());
     leader.peer_connected(ServerId(1), 3);
     leader.tick(Millis(5000));
@@ -408,7 +408,7 @@ fn uninitialised_servers_greet_each_other_and_bootstrap_once() {
     one.forwarding.initialised();
     assert!(one.take_sends().is_empty() && one.forwarding.awaited().is_empty());
     // From now on it tells its Raft of others.
-    let lost = Uninitialised { founders: 0, heard: 0, bootstrapped: false };
+    let lost = Uninitialised { founders: 0, acknowledged: 0, bootstrapped: false };
     let late = Uninitialised { bootstrapped: true, ..lost };
     assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Uninitialised(late)), Ok(()));
     assert_eq!(one.received(Millis(2001), from(2, 12, 1), PeerMessage::Uninitialised(lost)), Ok(()));

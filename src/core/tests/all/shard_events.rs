@@ -164,8 +164,8 @@ fn events_of_long_paths_are_shared_by_many_watchers() {
         }
         let frames = server.take_frames(*id);
         assert_eq!(header(&frames[0]).xid, 1);
-        let heard: Vec<(i32, String)> = frames[1..=expected.len()].iter().map(|frame| event(frame)).collect();
-        assert_eq!(heard, expected);
+        let received: Vec<(i32, String)> = frames[1..=expected.len()].iter().map(|frame| event(frame)).collect();
+        assert_eq!(received, expected);
         assert_eq!(
             frames[1 + expected.len()..].iter().map(|frame| header(frame).xid).collect::<Vec<_>>(),
             [2; 1][..1 - at % 2]

@@ -50,7 +50,7 @@ pub(super) fn generate(stream: &mut Stream, out: &mut Vec<u8>) {
         9 => PeerMessage::Digest(Digest { index: stream.word(), digest: stream.word() }),
         8 => PeerMessage::Uninitialised(Uninitialised {
             founders: stream.word(),
-            heard: stream.word(),
+            acknowledged: stream.word(),
             bootstrapped: stream.below(2) == 1,
         }),
         0 => PeerMessage::Heartbeat(Heartbeat { term, clock: Millis(stream.word()) }),

@@ -168,8 +168,8 @@ impl Group {
         for other in 0..self.servers.len() {
             self.break_link(at, other);
             self.break_link(other, at);
-            let heard = self.links.get(&(at, other)).is_none_or(|link| !link.cut);
-            if let Some(server) = self.servers[other].as_mut().filter(|_| heard) {
+            let arrives = self.links.get(&(at, other)).is_none_or(|link| !link.cut);
+            if let Some(server) = self.servers[other].as_mut().filter(|_| arrives) {
                 server.replica.leader_lost(id_of(at), u32::try_from(other).expect("small") % 3);
             }
         }
