@@ -83,15 +83,12 @@ fn ask_some(world: &mut World, client: usize, link: LinkId) {
     if room == 0 {
         return;
     }
-    let read_share = world.options.read_share;
+    let (read_share, peer_port) = (world.options.read_share, list::peer_port(world, 1));
     for _ in 0..=world.workload.index(room) {
         let wish = world.clients[client].operator.then(|| list::wish(world)).flatten();
         let request = match wish {
             Some(change) => Request::Reconfig(change),
-            None => {
-                let peer_port = list::peer_port(world, 1);
-                world.clients[client].workload.request(&mut world.workload, read_share, peer_port)
-            }
+            None => world.clients[client].workload.request(&mut world.workload, read_share, peer_port),
         };
         // The model counts at once, whatever there is or was.
         let is_at_once = !request.makes_usage() || world.check.model.tree.is_counted_at_once();

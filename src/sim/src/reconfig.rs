@@ -75,8 +75,10 @@ impl Change {
         let mut change = Change { from, ..Change::default() };
         let listed: Vec<u8> = now.keys().copied().collect();
         let outside: Vec<u8> = (1..=servers).filter(|id| !now.contains_key(id)).collect();
-        let peer_port = |id: u8| ports[usize::from(id) - 1];
-        let seat = |rng: &mut Stream, id| Seat { observer: rng.per_mille(300), port: 3, peer_port: peer_port(id) };
+        let seat = |rng: &mut Stream, id: u8| {
+            let peer_port = ports[usize::from(id) - 1];
+            Seat { observer: rng.per_mille(300), port: 3, peer_port }
+        };
         match rng.below(19) {
             0..5 if !outside.is_empty() => {
                 let id = rng.pick(&outside);

@@ -112,7 +112,7 @@ pub struct Heartbeat {
 pub struct Uninitialised {
     /// Digest of the founders of the ensemble, as the sender was configured.
     pub founders: u64,
-    /// The sender has a report of the receiver from this start of it; 0 without a report.
+    /// Incarnation of the receiver in the last report that the sender has of it; 0 without a report.
     pub acknowledged: u64,
     /// It has bootstrapped the ensemble already, and nothing has come of that yet.
     pub bootstrapped: bool,

@@ -59,10 +59,13 @@ pub(super) fn knows(world: &World, at: usize, other: usize) -> bool {
 
 /// The port of that server for the others, as an operator knows it: by the newest list, or by its own configuration.
 pub(crate) fn peer_port(world: &World, at: usize) -> u16 {
-    let id = server_id(at);
-    let listed = world.check.model.list.as_ref().and_then(|list| list.seats.get(&id.0)).map(|seat| seat.peer_port);
-    let configured = || world.nodes.get(at).and_then(|node| node.file.get(&id)).copied();
-    listed.or_else(configured).unwrap_or(PEER_PORT)
+    let configured = || world.nodes.get(at).and_then(|node| node.file.get(&server_id(at))).copied();
+    listed_port(world, at).or_else(configured).unwrap_or(PEER_PORT)
+}
+
+fn listed_port(world: &World, at: usize) -> Option<u16> {
+    let list = world.check.model.list.as_ref()?;
+    list.seats.get(&server_id(at).0).map(|seat| seat.peer_port)
 }
 
 /// Whether that server would find the other at a port that it knows.
@@ -76,9 +79,8 @@ pub(super) fn finds(world: &World, at: usize, other: usize) -> bool {
 
 /// Whether that server accepts others at the port that the newest list says.
 pub(super) fn is_at_listed_port(world: &World, at: usize) -> bool {
-    let listed = world.check.model.list.as_ref().and_then(|list| list.seats.get(&server_id(at).0));
     let server = world.nodes[at].server.as_ref();
-    listed.is_none_or(|seat| server.is_some_and(|server| server.listens.contains(&seat.peer_port)))
+    listed_port(world, at).is_none_or(|port| server.is_some_and(|server| server.listens.contains(&port)))
 }
 
 /// The list says that this server is at this port: it accepts other servers there as well.
